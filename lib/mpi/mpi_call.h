@@ -228,11 +228,26 @@ static inline struct twill_mpi_comm *twill_mpi_memo_begin(MPI_Comm handle)
     twill_mpi_unlock(own);
     return NULL;
 }
+/* Return the number of the bucket of a communicator. */
+static inline uint32_t twill_mpi_bucket(MPI_Comm handle)
+{
+    return (uint32_t)(uintptr_t)handle * 0x9e3779b1u / (UINT32_MAX / TWILL_MPI_BUCKETS + 1);
+}
+/* Return the communicator if it is the first of its bucket, as it usually is, or NULL. */
+static inline struct twill_mpi_comm *twill_mpi_comm_first(MPI_Comm handle)
+{
+    struct twill_mpi_comm *own = atomic_load_explicit(
+        &twill_mpi.comms.bucket[twill_mpi_bucket(handle)], memory_order_acquire);
+    return own != NULL && atomic_load_explicit(&own->handle, memory_order_acquire) == handle ? own
+                                                                                             : NULL;
+}
 /* Return the first of TWILL_MPI_MEMOS memos of a kind, or NULL if out of memory. */
 struct twill_mpi_memo *twill_mpi_memos_of(struct twill_mpi_comm *own, enum twill_mpi_kind kind);
 /* Let no call be made with nothing but what is remembered, until one is remembered again. */
 static inline void twill_mpi_quick_off(void)
 {
+    if (atomic_load(&twill_mpi.comms.shared))
+        atomic_store(&twill_mpi.comms.shared, false);
     if (twill_mpi.comms.quick.comm == &twill_mpi.requests.wrapped)
         return; /* and nothing is written with threads */
     twill_mpi.comms.quick.handle = MPI_COMM_NULL;
@@ -257,8 +272,7 @@ static inline void twill_mpi_memo_found(struct twill_mpi_comm *own, enum twill_m
     if (own->scratch.calls.latest[kind] != &twill_mpi.comms.no_call)
         own->scratch.calls.latest[kind]->next = memo;
     own->scratch.calls.latest[kind] = memo;
-    if (!twill_mpi.multiple)
-        twill_mpi_quick_on(own);
+    twill_mpi_quick_on(own);
 }
 /* Return whether the program's counts and displacements equal the remembered given[2][size]. */
 static inline bool twill_mpi_memo_has(const int *given, const int *counts, const int *displs,

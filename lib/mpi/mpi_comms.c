@@ -26,8 +26,7 @@
  * `handle` if there is one. */
 static _Atomic(struct twill_mpi_comm *) *bucket_of(MPI_Comm handle)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
-    return &twill_mpi.comms.bucket[(hash >> 40) % TWILL_MPI_BUCKETS];
+    return &twill_mpi.comms.bucket[twill_mpi_bucket(handle)];
 }
 
 /* Return whether an entry serves the communicator `handle` now. */

@@ -296,8 +296,9 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
 
 /* Define the blocking form of a kind that is remembered. If the call is the one that is expected on
  * the last communicator, the entry point makes it at once. If it is expected on the one before
- * that, turn_NAME() does. Otherwise seek_NAME() looks for it, also with threads. If it is not
- * remembered, run_new_NAME() binds and runs it. */
+ * that, turn_NAME() does. With threads share_NAME() makes the call that is expected on its
+ * communicator, or leave_NAME() releases the lock. Otherwise seek_NAME() looks for the call. If it
+ * is not remembered, run_new_NAME() binds and runs it. */
 #define REMEMBERED(name, its_root, verb, ...)                                                      \
     static inline __attribute__((always_inline)) twill_status send_##name(                         \
         struct twill_mpi_comm *own, struct twill_mpi_memo *m, int root, bool quick)                \
@@ -315,6 +316,7 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
         return status;                                                                             \
     }                                                                                              \
     static int seek_##name(PARAMETERS_##name(int, int));                                           \
+    static int share_##name(PARAMETERS_##name(int, int));                                          \
     static int turn_##name(PARAMETERS_##name(int, int));                                           \
     static inline                                                                                  \
         __attribute__((always_inline)) int make_##name(PARAMETERS_##name(int, int), bool turned)   \
@@ -322,7 +324,9 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
         struct twill_mpi_comm *own = twill_mpi.comms.quick.comm;                                   \
         struct twill_mpi_memo *m = own->scratch.calls.latest[TWILL_MPI_##name]->next;              \
         if (TWILL_UNLIKELY(twill_mpi.comms.quick.handle != comm || !IS_##name))                    \
-            return !turned && twill_mpi.comms.quick_before.handle == comm                          \
+            return atomic_load_explicit(&twill_mpi.comms.shared, memory_order_relaxed)             \
+                       ? share_##name(ARGUMENTS_##name)                                            \
+                   : !turned && twill_mpi.comms.quick_before.handle == comm                        \
                        ? turn_##name(ARGUMENTS_##name)                                             \
                        : seek_##name(ARGUMENTS_##name);                                            \
         own->scratch.calls.latest[TWILL_MPI_##name] = m;                                           \
@@ -333,6 +337,28 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
                                          own->scratch.calls.latest[TWILL_MPI_##name], status);     \
         __asm__("" : "+r"(code)); /* else the code of success is made anew */                      \
         return code;                                                                               \
+    }                                                                                              \
+    static __attribute__((noinline)) int leave_##name(PARAMETERS_##name(int, int))                 \
+    {                                                                                              \
+        twill_mpi_give(twill_mpi_comm_find(comm)); /* which may no longer be the first */          \
+        return seek_##name(ARGUMENTS_##name);                                                      \
+    }                                                                                              \
+    static __attribute__((noinline)) int share_##name(PARAMETERS_##name(int, int))                 \
+    {                                                                                              \
+        struct twill_mpi_comm *own = twill_mpi_comm_first(comm);                                   \
+        if (TWILL_UNLIKELY(own == NULL || !twill_mpi_take(own)))                                   \
+            return seek_##name(ARGUMENTS_##name);                                                  \
+        struct twill_mpi_memo *m = own->scratch.calls.latest[TWILL_MPI_##name]->next;              \
+        if (TWILL_UNLIKELY(own->active != NULL || !IS_##name))                                     \
+            return leave_##name(ARGUMENTS_##name);                                                 \
+        own->scratch.calls.latest[TWILL_MPI_##name] = m;                                           \
+        twill_status status = send_##name(own, m, its_root, false);                                \
+        __asm__("" : "+r"(own)); /* else the address of the lock is kept during the call */        \
+        if (TWILL_UNLIKELY(status != TWILL_OK))                                                    \
+            return twill_mpi_memo_failed(own, TWILL_MPI_##name,                                    \
+                                         own->scratch.calls.latest[TWILL_MPI_##name], status);     \
+        twill_mpi_give(own);                                                                       \
+        return MPI_SUCCESS;                                                                        \
     }                                                                                              \
     static __attribute__((noinline)) int turn_##name(PARAMETERS_##name(int, int))                  \
     {                                                                                              \

@@ -94,14 +94,32 @@ static bool is_fixed(MPI_Datatype type)
     return type == MPI_DATATYPE_NULL || twill_mpi_type_is_entered(type);
 }
 
+/* Return whether something must be done after each call. */
+static bool calls_need_more(void)
+{
+    return twill_mpi.reports || atomic_load(&twill_mpi.windows.open) > 0 ||
+           atomic_load(&twill_mpi.windows.messages);
+}
+
+/* Let threads make remembered calls at once. Another thread may open a window at the same time. It
+ * counts the window before it sets `shared` to false, so one of the two threads sees the other. */
+static void share(void)
+{
+    if (atomic_load_explicit(&twill_mpi.comms.shared, memory_order_relaxed))
+        return;
+    atomic_store(&twill_mpi.comms.shared, true);
+    if (calls_need_more())
+        atomic_store(&twill_mpi.comms.shared, false);
+}
+
 void twill_mpi_quick_on(struct twill_mpi_comm *own)
 {
-    if (twill_mpi.reports ||
-        atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
-        atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed))
+    if (calls_need_more() || twill_mpi.comms.quick.comm == own)
         return;
-    if (twill_mpi.comms.quick.comm == own)
+    if (twill_mpi.multiple) {
+        share();
         return;
+    }
     twill_mpi.comms.quick_before = twill_mpi.comms.quick;
     twill_mpi.comms.quick.handle = atomic_load_explicit(&own->handle, memory_order_relaxed);
     twill_mpi.comms.quick.comm = own;

@@ -285,6 +285,7 @@ struct twill_mpi_comms {
         struct twill_mpi_comm *comm;
     } quick;
     struct twill_mpi_quick quick_before; /* the one before it, for calls that alternate */
+    _Atomic bool shared; /* with MPI_THREAD_MULTIPLE: remembered calls need nothing after them */
     _Atomic(struct twill_mpi_comm *) bucket[TWILL_MPI_BUCKETS];
     /* held while twill communicators are made or destroyed; only tried, as its holder may wait */
     pthread_mutex_t making;
@@ -611,14 +612,17 @@ extern struct twill_mpi twill_mpi __attribute__((visibility("hidden")));
 
 /* States of a communicator's lock, which takes an instruction each way if no thread waits. */
 enum twill_mpi_locked { TWILL_MPI_UNLOCKED, TWILL_MPI_LOCKED, TWILL_MPI_LOCKED_WAITING };
-/* Take the communicator's lock, or return false if another thread holds it. Without
- * MPI_THREAD_MULTIPLE there is nothing to take, and the result is true. */
-static inline bool twill_mpi_try_lock(struct twill_mpi_comm *comm)
+/* Take the communicator's lock, or return false if another thread holds it. */
+static inline bool twill_mpi_take(struct twill_mpi_comm *comm)
 {
     int was = TWILL_MPI_UNLOCKED;
-    return !twill_mpi.multiple ||
-           atomic_compare_exchange_strong_explicit(&comm->lock, &was, TWILL_MPI_LOCKED,
+    return atomic_compare_exchange_strong_explicit(&comm->lock, &was, TWILL_MPI_LOCKED,
                                                    memory_order_acquire, memory_order_relaxed);
+}
+/* Do so if the program has MPI_THREAD_MULTIPLE. Otherwise return true. */
+static inline bool twill_mpi_try_lock(struct twill_mpi_comm *comm)
+{
+    return !twill_mpi.multiple || twill_mpi_take(comm);
 }
 /* Sleep until the lock is taken (mpi_comms.c). */
 void twill_mpi_lock_wait(struct twill_mpi_comm *comm);
@@ -630,13 +634,18 @@ static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
     if (TWILL_UNLIKELY(!twill_mpi_try_lock(comm)))
         twill_mpi_lock_wait(comm);
 }
+/* Release what twill_mpi_take() has taken. */
+static inline void twill_mpi_give(struct twill_mpi_comm *comm)
+{
+    if (TWILL_UNLIKELY(atomic_exchange_explicit(&comm->lock, TWILL_MPI_UNLOCKED,
+                                                memory_order_release) == TWILL_MPI_LOCKED_WAITING))
+        twill_mpi_lock_wake(comm);
+}
 /* Release what twill_mpi_lock() or twill_mpi_try_lock() has taken. */
 static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
 {
-    if (twill_mpi.multiple &&
-        TWILL_UNLIKELY(atomic_exchange_explicit(&comm->lock, TWILL_MPI_UNLOCKED,
-                                                memory_order_release) == TWILL_MPI_LOCKED_WAITING))
-        twill_mpi_lock_wake(comm);
+    if (twill_mpi.multiple)
+        twill_mpi_give(comm);
 }
 
 /* Let the MPI make progress after a completed collective if windows, files or messages need it. */

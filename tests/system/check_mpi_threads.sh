@@ -11,6 +11,7 @@ found=
 for variant in $(mpis); do
     found=1
     compared "$variant" 2 threads
+    must_end 0 "$variant: threads without a report" launch "$variant" 2 threads
 done
 [ -n "$found" ] || skip "no MPI is here that libtwill-mpi is built for"
 finish

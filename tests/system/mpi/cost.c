@@ -4,6 +4,7 @@
  * stops at each of them. Also checks that remembered calls which alternate are not mixed up. */
 #include "harness.h"
 
+#include <limits.h>
 #include <link.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,11 +13,13 @@
 
 #define MOST        40 /* instructions of a call that a loop repeats */
 #define MOST_OF_TWO 70 /* if calls alternate between two communicators */
+#define MOST_SHARED 80 /* with MPI_THREAD_MULTIPLE, also if calls alternate */
 #define MORE        34 /* for each side with a count for each rank, */
 #define MORE_RANK   8  /* and for each rank */
 #define ROUNDS      12
 #define TRAP        0x100l /* in the flags of the processor */
 
+static int shared; /* with MPI_THREAD_MULTIPLE */
 static char in[4][4096], out[4][4096], expected[4096];
 /* Arguments of calls in which each rank has its own count, set by set_counts(). */
 static int counts[MOST_RANKS], places[MOST_RANKS], sent[MOST_RANKS], sent_from[MOST_RANKS], own;
@@ -185,28 +188,50 @@ static void stepped(int number, siginfo_t *info, void *user)
     }
 }
 
-/* Calls alternate between these two communicators, which may be the same. Rank 0 counts while the
- * others make the same calls. */
+/* Return the instructions of the shortest of some calls, which alternate between these two
+ * communicators. Rank 0 counts. The others make the same calls and return ULONG_MAX. */
+static unsigned long least_of(int kind, MPI_Comm one, MPI_Comm other)
+{
+    unsigned long least = ULONG_MAX;
+    for (int round = 0; round < ROUNDS; round++) {
+        steps = 0;
+        if (harness.rank == 0)
+            __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | TRAP);
+        make(kind, 0, 1, round % 2 == 0 ? one : other, 0);
+        __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~TRAP);
+        least = harness.rank == 0 && steps < least ? steps : least;
+    }
+    return least;
+}
+
+/* Calls alternate between these two communicators, which may be the same. */
 static void count(MPI_Comm one, MPI_Comm other)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         const unsigned long most =
-            (one == other ? MOST : MOST_OF_TWO) +
+            (shared         ? MOST_SHARED
+             : one == other ? MOST
+                            : MOST_OF_TWO) +
             (MORE + MORE_RANK * (unsigned long)harness.size) * counted_sides(kind);
-        unsigned long least = -1ul;
-        for (int round = 0; round < ROUNDS; round++) {
-            steps = 0;
-            if (harness.rank == 0)
-                __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | TRAP);
-            make(kind, 0, 1, round % 2 == 0 ? one : other, 0);
-            __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~TRAP);
-            least = steps < least ? steps : least;
-        }
-        if (harness.rank == 0)
-            printf("%s: %lu instructions%s\n", names[kind], least,
-                   one == other ? "" : " with two communicators");
+        const unsigned long least = least_of(kind, one, other);
+        if (harness.rank > 0)
+            continue;
+        printf("%s: %lu instructions%s\n", names[kind], least,
+               one == other ? "" : " with two communicators");
         CHECK(least <= most, "%s takes %lu instructions", names[kind], least);
     }
+}
+
+/* While a window is open, each call makes progress on the MPI's messages, and no call after it. */
+static void count_beside_window(MPI_Comm comm)
+{
+    MPI_Win window;
+    OK(MPI_Win_create(expected, sizeof expected, 1, MPI_INFO_NULL, comm, &window));
+    const unsigned long open = least_of(0, comm, comm);
+    OK(MPI_Win_free(&window));
+    const unsigned long closed = least_of(0, comm, comm);
+    CHECK(open > MOST_SHARED, "with a window a call takes only %lu instructions", open);
+    CHECK(harness.rank > 0 || closed <= MOST_SHARED, "after a window a call takes %lu", closed);
 }
 
 static void count_all(MPI_Comm other)
@@ -216,6 +241,7 @@ static void count_all(MPI_Comm other)
     set_counts(0);
     count(MPI_COMM_WORLD, MPI_COMM_WORLD);
     count(MPI_COMM_WORLD, other);
+    count_beside_window(other);
 }
 
 #else
@@ -230,6 +256,10 @@ static void count_all(MPI_Comm other)
 int main(int argc, char **argv)
 {
     MPI_Comm other;
+    int level = MPI_THREAD_SINGLE;
+    if (argc > 1 && strcmp(argv[1], "threads") == 0)
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    shared = level == MPI_THREAD_MULTIPLE;
     harness_begin(&argc, &argv, "cost");
     OK(MPI_Comm_dup(MPI_COMM_WORLD, &other));
     count_all(other);

@@ -135,6 +135,96 @@ static void test_shared_comm(void)
         CHECK(out[i] == i * harness.size, "sum %d is %d", i, out[i]);
 }
 
+enum { REPEATS = 300, SAME = 5 /* calls with the same counts */, MOST_OF_RANK = 3 };
+
+/* Repeat calls whose arguments are at the same addresses, with counts that sometimes change. */
+static void *repeat_calls(void *argument)
+{
+    struct thread_work *work = argument;
+    int counts[MOST_RANKS], places[MOST_RANKS], all[MOST_RANKS * MOST_OF_RANK], in[MOST_OF_RANK];
+    for (int turn = 0; turn < REPEATS; turn++) {
+        int sum = -1, elements = 0;
+        for (int r = 0; r < harness.size; r++) {
+            counts[r] = 1 + (turn / SAME + r) % MOST_OF_RANK;
+            places[r] = elements;
+            elements += counts[r];
+        }
+        for (int i = 0; i < MOST_OF_RANK; i++)
+            in[i] = turn + harness.rank + work->number;
+        MPI_Allgatherv(in, counts[harness.rank], MPI_INT, all, counts, places, MPI_INT, work->comm);
+        MPI_Allreduce(in, &sum, 1, MPI_INT, MPI_SUM, work->comm);
+        for (int r = 0; r < harness.size; r++) {
+            sum -= turn + r + work->number;
+            for (int i = 0; i < counts[r]; i++)
+                work->wrong += all[places[r] + i] != turn + r + work->number;
+        }
+        work->wrong += sum != 0;
+    }
+    return NULL;
+}
+
+/* Each thread repeats calls on its own communicator. The main thread makes and frees others. */
+static void test_repeated(void)
+{
+    static struct thread_work works[MPI_THREADS_THREADS];
+    MPI_Comm other, after;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &other));
+    for (int i = 0; i < MPI_THREADS_THREADS; i++) {
+        works[i] = (struct thread_work){.number = i};
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &works[i].comm));
+        pthread_create(&works[i].thread, NULL, repeat_calls, &works[i]);
+    }
+    for (int i = 0; i < MPI_THREADS_TURNS; i++) {
+        int in = i, out = -1;
+        OK(MPI_Comm_dup(other, &after));
+        OK(MPI_Comm_free(&other)); /* a later one may have the same handle */
+        other = after;
+        for (int call = 0; call < 3; call++) {
+            OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, other));
+            CHECK(out == i * harness.size, "sum %d is %d", i, out);
+        }
+    }
+    for (int i = 0; i < MPI_THREADS_THREADS; i++) {
+        pthread_join(works[i].thread, NULL);
+        CHECK(works[i].wrong == 0, "repeated calls: thread %d: %d wrong", i, works[i].wrong);
+        OK(MPI_Comm_free(&works[i].comm));
+    }
+    OK(MPI_Comm_free(&other));
+}
+
+/* Repeat a blocking call while other threads wait for requests of its communicator. */
+static void test_beside_waits(void)
+{
+    static struct thread_work waits[MPI_THREADS_THREADS];
+    static int in[MPI_THREADS_TURNS], out[MPI_THREADS_TURNS];
+    int one = 1, sum = 0;
+    for (int call = 0; call < 3; call++)
+        OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    for (int t = 0; t < MPI_THREADS_THREADS; t++) {
+        waits[t] = (struct thread_work){.number = t};
+        for (int i = 0; i < MPI_THREADS_TURNS; i++)
+            waits[t].requests[i] = MPI_REQUEST_NULL;
+    }
+    for (int i = 0; i < MPI_THREADS_TURNS; i++) {
+        in[i] = i;
+        OK(MPI_Iallreduce(&in[i], &out[i], 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+                          &waits[i % MPI_THREADS_THREADS].requests[i]));
+    }
+    for (int t = 0; t < MPI_THREADS_THREADS; t++)
+        pthread_create(&waits[t].thread, NULL, wait_for_them, &waits[t]);
+    for (int call = 0; call < REPEATS; call++) {
+        sum = -1;
+        OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+        CHECK(sum == harness.size, "beside waits the sum is %d", sum);
+    }
+    for (int t = 0; t < MPI_THREADS_THREADS; t++) {
+        pthread_join(waits[t].thread, NULL);
+        CHECK(waits[t].wrong == 0, "waits beside calls: thread %d: %d wrong", t, waits[t].wrong);
+    }
+    for (int i = 0; i < MPI_THREADS_TURNS; i++)
+        CHECK(out[i] == i * harness.size, "beside calls sum %d is %d", i, out[i]);
+}
+
 /* Add, identifying the type by its size. */
 static void add_three(void *in, void *inout, int *count, MPI_Datatype *type)
 {
@@ -273,6 +363,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < (harness.thorough ? 20 : 1); i++) {
         test_own_comms();
         test_shared_comm();
+        test_repeated();
+        test_beside_waits();
         test_freed_in_use();
     }
     if (harness.twill) /* MPI allows a child nothing, twill has promised it this */
