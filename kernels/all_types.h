@@ -16,11 +16,13 @@
 #define MATH    f32
 #define OPS     TWILL_OPS_ARITHMETIC
 #define HOT
+#define FINITE
 #include "kernels/template.h"
 #define ELEMENT f64
 #define MATH    f64
 #define OPS     TWILL_OPS_ARITHMETIC
 #define HOT
+#define FINITE
 #include "kernels/template.h"
 #define ELEMENT i8
 #define MATH    i8
@@ -45,6 +47,7 @@
 #define OPS     TWILL_OPS_ARITHMETIC
 #define NARROW
 #define HOT
+#define FINITE
 #include "kernels/template.h"
 #define ELEMENT bf16
 #ifdef TWILL_BF16_IN_PAIRS
@@ -56,6 +59,7 @@
 #define OPS TWILL_OPS_ARITHMETIC
 #define NARROW
 #define HOT
+#define FINITE
 #include "kernels/template.h"
 #define ELEMENT f8e4m3
 #define MATH    f32
@@ -162,6 +166,10 @@ TWILL_EXCEEDS(f8e5m2, 8, 0x7b)
     .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \
     .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy,  \
     .training = &training_kernels,                                                                 \
+    .finite = {[TWILL_F32] = finite_f32,                                                           \
+               [TWILL_F64] = finite_f64,                                                           \
+               [TWILL_F16] = finite_f16,                                                           \
+               [TWILL_BF16] = finite_bf16},                                                        \
     .exceeds = {[TWILL_F32] = exceeds_f32,       [TWILL_F64] = exceeds_f64,                        \
                 [TWILL_F16] = exceeds_f16,       [TWILL_BF16] = exceeds_bf16,                      \
                 [TWILL_F8E4M3] = exceeds_f8e4m3, [TWILL_F8E5M2] = exceeds_f8e5m2}

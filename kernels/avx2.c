@@ -91,6 +91,22 @@ TWILL_INLINE __m256d canonical_f64(__m256d v)
                             _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
 }
 
+/* Return whether no element is a NaN or infinity, which have an exponent of ones. */
+TWILL_INLINE bool is_finite_f32(__m256 v)
+{
+    const __m256i ones = _mm256_set1_epi32(0x7f800000);
+    return _mm256_movemask_epi8(
+               _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(v), ones), ones)) == 0;
+}
+
+/* Return whether no element is a NaN or infinity. */
+TWILL_INLINE bool is_finite_f64(__m256d v)
+{
+    const __m256i ones = _mm256_set1_epi64x(0x7ff0000000000000);
+    return _mm256_movemask_epi8(
+               _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_castpd_si256(v), ones), ones)) == 0;
+}
+
 TWILL_INLINE __m256i min_i64(__m256i a, __m256i b)
 {
     return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));

@@ -84,6 +84,20 @@ TWILL_INLINE __m512d canonical_f64(__m512d v)
                               _mm512_set1_epi64(NAN_FROM_FIRST), 0);
 }
 
+/* Return whether no element is a NaN or infinity, which have an exponent of ones. */
+TWILL_INLINE bool is_finite_f32(__m512 v)
+{
+    const __m512i ones = _mm512_set1_epi32(0x7f800000);
+    return _mm512_cmpeq_epi32_mask(_mm512_and_si512((__m512i)v, ones), ones) == 0;
+}
+
+/* Return whether no element is a NaN or infinity. */
+TWILL_INLINE bool is_finite_f64(__m512d v)
+{
+    const __m512i ones = _mm512_set1_epi64(0x7ff0000000000000);
+    return _mm512_cmpeq_epi64_mask(_mm512_and_si512((__m512i)v, ones), ones) == 0;
+}
+
 /* 32 bf16 while they are reduced, those at even positions in one register, those at odd positions
  * in another. This takes half of the instructions of keeping their order, as nothing crosses lanes,
  * and the upper half of 32 bits, with zeros below, is the number itself. */
@@ -113,6 +127,12 @@ TWILL_INLINE vector_pair div_pair(vector_pair v, uint32_t divisor)
 TWILL_INLINE vector_pair canonical_pair(vector_pair v)
 {
     return (vector_pair){canonical_f32(v.even), canonical_f32(v.odd)};
+}
+
+/* Return whether no element of a pair of registers is a NaN or infinity. */
+TWILL_INLINE bool is_finite_pair(vector_pair v)
+{
+    return is_finite_f32(v.even) && is_finite_f32(v.odd);
 }
 
 #define UPPER_HALVES _mm512_set1_epi32(-0x10000)

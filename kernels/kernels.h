@@ -40,6 +40,13 @@ typedef void (*twill_reduce_fn)(void *dst, const void *const *src, unsigned nsrc
 /* Like twill_reduce_fn, but store to each of ndst (2 to 8) destinations. One may be a source. */
 typedef void (*twill_spread_fn)(void *const *dst, unsigned ndst, const void *const *src,
                                 unsigned nsrc, size_t count, uint32_t divisor, unsigned flags);
+/* Like twill_spread_fn for a sum, product or average of floats, to 1 to 8 destinations. Stop before
+ * the first batch of elements that has a NaN or infinity in its result, or at the end if no whole
+ * batch is left. Of the flags only TWILL_KERNEL_FETCH matters. Returns the number of elements that
+ * are reduced and stored. */
+typedef size_t (*twill_finite_fn)(void *const *dst, unsigned ndst, const void *const *src,
+                                  unsigned nsrc, size_t count, twill_op op, uint32_t divisor,
+                                  unsigned flags);
 typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
 /* Convert elements to f32, exactly, or back, rounded. A NaN becomes the canonical one. */
 typedef void (*twill_convert_fn)(void *dst, const void *src, size_t count);
@@ -58,6 +65,7 @@ struct twill_kernels {
     twill_convert_fn widen[TWILL_TYPE_COUNT];   /* to f32, NULL except for 8- and 16-bit floats */
     twill_convert_fn narrow[TWILL_TYPE_COUNT];  /* from f32, NULL except for these */
     twill_exceeds_fn exceeds[TWILL_TYPE_COUNT]; /* NULL for integers */
+    twill_finite_fn finite[TWILL_TYPE_COUNT];   /* NULL except for floats of 16 bits or more */
     twill_copy_fn copy;
     twill_crc32c_fn crc32c;
     const struct twill_training_kernels *training; /* for optimizer.h and quantize.h */
@@ -105,6 +113,15 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
 void twill_kernels_spread(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
                           const void *const *src, unsigned nsrc, size_t count);
+/* Reduce as twill_kernels_spread() does, but stop before a batch of elements of which a source may
+ * have a NaN or infinity. Such an element makes the result of a sum, product or average a NaN or
+ * infinity. Returns the number of elements that are reduced and stored. It is 0 for other
+ * operations, 8-bit floats and integers, and if threads would share the work or 16-bit floats need
+ * f32 in between. */
+size_t twill_kernels_spread_finite(const struct twill_kernels *kernels,
+                                   const struct twill_reduction *reduction, void *const *dst,
+                                   unsigned ndst, const void *const *src, unsigned nsrc,
+                                   size_t count);
 /* Compute dst[i] = *factor * src[i], where src is raw and dst a partial of TWILL_SUM. For 8- and
  * 16-bit floats *factor and dst are f32, else of the type. With `rounds` dst is also raw, and
  * *factor as before. dst may be src if equally wide. */

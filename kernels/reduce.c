@@ -19,8 +19,11 @@ enum { IS_ALONE, IS_PAIRED };
 
 /* Elements that are widened at a time. Eight sources take 15 KiB of stack, which fits L1. */
 #define WIDE_COUNT ((size_t)480)
-/* Elements among which a NaN is found at a time, of which the first is then looked for. */
-#define FOUND_COUNT ((size_t)2048)
+/* Bytes among which a NaN is found at a time, of which the first is then looked for. */
+#define FOUND_BYTES ((size_t)2048)
+/* How many bytes ahead the search for a NaN fetches lines into L2. The processor's own look-ahead
+ * ends with each page. */
+#define FOUND_AHEAD ((size_t)4096)
 
 /* Return whether bit `member` of a set is 1. */
 static bool in(uint32_t set, unsigned member)
@@ -175,6 +178,24 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
     twill_split(reduce_range, &job, count, job.written, nsrc * job.element, reduction->pool);
 }
 
+size_t twill_kernels_spread_finite(const struct twill_kernels *kernels,
+                                   const struct twill_reduction *reduction, void *const *dst,
+                                   unsigned ndst, const void *const *src, unsigned nsrc,
+                                   size_t count)
+{
+    const uint32_t partial_sources = reduction->partial_sources & ((1u << nsrc) - 1);
+    const bool narrow = in(NARROW_TYPES, reduction->type), partial = reduction->partial_result;
+    const twill_finite_fn finite = kernels->finite[reduction->type];
+    if (finite == NULL || !in(WIDE, reduction->op) || reduction->pool != NULL ||
+        (narrow && (partial || partial_sources != 0 || reduction->after != NULL)))
+        return 0;
+    const twill_op op = reduction->op == TWILL_AVG && partial ? TWILL_SUM : reduction->op;
+    unsigned modes = twill_environment_enter(true);
+    size_t done = finite(dst, ndst, src, nsrc, count, op, reduction->divisor, reduction->flags);
+    twill_environment_leave(modes);
+    return done;
+}
+
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count)
@@ -277,12 +298,22 @@ struct find_job {
     _Atomic size_t *found; /* least index so far */
 };
 
+/* Fetch the next lines of a range that ends at `end` and has been searched up to `at`. */
+static void fetch_ahead(const unsigned char *at, const unsigned char *end)
+{
+    const size_t left = (size_t)(end - at), to = twill_min(left, FOUND_AHEAD + FOUND_BYTES);
+    for (size_t line = FOUND_AHEAD; line < to; line += TWILL_CACHE_LINE)
+        __builtin_prefetch(at + line, 0, 2);
+}
+
 /* Lower *found of `data`, a struct find_job, to the first NaN or infinity in a range, if any. */
 static void find_in_range(const void *data, size_t first, size_t count)
 {
     const struct find_job *job = data;
-    for (size_t at = first; at < first + count; at += FOUND_COUNT) {
-        size_t end = twill_min(at + FOUND_COUNT, first + count);
+    const size_t step = FOUND_BYTES / job->element;
+    for (size_t at = first; at < first + count; at += step) {
+        size_t end = twill_min(at + step, first + count);
+        fetch_ahead(job->src + at * job->element, job->src + (first + count) * job->element);
         if (TWILL_LIKELY(!job->exceeds(job->src + at * job->element, end - at)))
             continue;
         while (!job->exceeds(job->src + at * job->element, 1))

@@ -94,6 +94,10 @@ MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
     TWILL_INLINE vector_##type canonical_##type(vector_##type v)                                   \
     {                                                                                              \
         return __builtin_isnan(v) ? (one_nan) : v;                                                 \
+    }                                                                                              \
+    TWILL_INLINE bool is_finite_##type(vector_##type v)                                            \
+    {                                                                                              \
+        return __builtin_isfinite(v);                                                              \
     }
 FLOATS(f32, __builtin_nanf(""))
 FLOATS(f64, __builtin_nan(""))

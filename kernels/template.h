@@ -9,6 +9,7 @@
  *     HOT            for common types: separate loops for 2, 3 and 4 sources, and kernels that
  *                    store the result to several destinations
  *     NARROW         for floats of 8 and 16 bits: make widen_ELEMENT and narrow_ELEMENT
+ *     FINITE         for common floats: make finite_ELEMENT
  *     STORED         optional: the suffix of load_ and store_ for reductions, if registers need
  *                    not hold elements in their order
  *
@@ -21,6 +22,7 @@
  *     add_ mul_ min_ max_MATH(a, b)   min and max: NaN wins, -0 < +0
  *     div_MATH(v, divisor)            true division, of integers towards zero
  *     canonical_MATH(v)               any NaN becomes the one quiet NaN
+ *     is_finite_MATH(v)               with FINITE: whether no element is a NaN or infinity
  *     and_ or_ xor_MATH(a, b)         with LOGIC: bitwise
  *     truth_MATH(v)                   with LOGIC: 1 where an element is not 0
  *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
@@ -28,7 +30,8 @@
  *     stream_end()                    orders streamed stores before what follows
  *
  * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn, and with HOT
- * spread_sum_ELEMENT, ... of type twill_spread_fn. */
+ * spread_sum_ELEMENT, ... of type twill_spread_fn. With FINITE it makes finite_ELEMENT of type
+ * twill_finite_fn. */
 
 #ifndef STORED
 #define STORED ELEMENT
@@ -98,13 +101,10 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 }
 #endif
 
-/* Reduce `vectors` registers of each source, from element `at` on, and store the result to each
- * destination. All loads come before the stores, as dst may be a source. */
-TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
-                              unsigned nsrc, size_t at, unsigned vectors, twill_op op,
-                              uint32_t divisor, bool stream)
+/* Reduce `vectors` registers of each source, from element `at` on, to acc[]. */
+TWILL_INLINE void NAME(combine)(VECTOR *acc, const void *const *src, unsigned nsrc, size_t at,
+                                unsigned vectors, twill_op op, uint32_t divisor)
 {
-    VECTOR acc[TWILL_REGISTERS];
     TWILL_UNROLL
     for (unsigned v = 0; v < vectors; v++)
         acc[v] = TWILL_PASTE(load, STORED)((const VALUE *)src[0] + at + v * LANES);
@@ -117,6 +117,12 @@ TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const
     TWILL_UNROLL
     for (unsigned v = 0; v < vectors; v++)
         acc[v] = NAME(finish)(acc[v], op, divisor);
+}
+
+/* Store acc[], `vectors` registers, to each destination, from element `at` on. */
+TWILL_INLINE void NAME(store_all)(void *const *dst, unsigned ndst, const VECTOR *acc, size_t at,
+                                  unsigned vectors, bool stream)
+{
     for (unsigned d = 0; d < ndst; d++) {
         TWILL_UNROLL
         for (unsigned v = 0; v < vectors; v++) {
@@ -126,6 +132,17 @@ TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const
                 TWILL_PASTE(store, STORED)((VALUE *)dst[d] + at + v * LANES, acc[v]);
         }
     }
+}
+
+/* Reduce `vectors` registers of each source, from element `at` on, and store the result to each
+ * destination. All loads come before the stores, as dst may be a source. */
+TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
+                              unsigned nsrc, size_t at, unsigned vectors, twill_op op,
+                              uint32_t divisor, bool stream)
+{
+    VECTOR acc[TWILL_REGISTERS];
+    NAME(combine)(acc, src, nsrc, at, vectors, op, divisor);
+    NAME(store_all)(dst, ndst, acc, at, vectors, stream);
 }
 
 /* Reduce the elements from index `at` on in batches, which have `vectors` registers of each source,
@@ -139,19 +156,24 @@ TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *c
     return at;
 }
 
+/* Ask for the lines of n elements of each source, from element `at` on, into L2. */
+TWILL_INLINE void NAME(ask)(const void *const *src, unsigned nsrc, size_t at, size_t n)
+{
+    for (unsigned s = 0; s < nsrc; s++)
+        for (size_t i = at; i < at + n; i += TWILL_CACHE_LINE / sizeof(VALUE))
+            __builtin_prefetch((const VALUE *)src[s] + i, 0, 2);
+}
+
 /* Do as NAME(batches)(), but stop TWILL_SOURCE_AHEAD bytes before the end, and ask for the lines of
- * the sources so far ahead, into L2. None behind the end is asked for, as another core may be
- * writing there. Returns the index of the next element. */
+ * the sources so far ahead. None behind the end is asked for, as another core may be writing there.
+ * Returns the index of the next element. */
 TWILL_INLINE size_t NAME(fetching)(void *const *dst, unsigned ndst, const void *const *src,
                                    unsigned nsrc, size_t at, size_t end, unsigned vectors,
                                    twill_op op, uint32_t divisor)
 {
     const size_t ahead = TWILL_SOURCE_AHEAD / sizeof(VALUE), step = vectors * LANES;
-    const size_t line = TWILL_CACHE_LINE / sizeof(VALUE);
     for (; end - at >= ahead + step; at += step) {
-        for (unsigned s = 0; s < nsrc; s++)
-            for (size_t i = at + ahead; i < at + ahead + step; i += line)
-                __builtin_prefetch((const VALUE *)src[s] + i, 0, 2);
+        NAME(ask)(src, nsrc, at + ahead, step);
         NAME(batch)(dst, ndst, src, nsrc, at, vectors, op, divisor, false);
     }
     return at;
@@ -298,6 +320,60 @@ OPS(SPREAD, )
 #undef SPREAD
 #endif
 
+#ifdef FINITE
+/* Reduce batches from element `at` on, until one has a NaN or infinity in its result or less than a
+ * whole one is left before the last `ahead` elements. Unless `ahead` is 0, ask for lines of the
+ * sources so far ahead. Returns the index of the next element. */
+TWILL_INLINE size_t NAME(finite_batches)(void *const *dst, unsigned ndst, const void *const *src,
+                                         unsigned nsrc, size_t at, size_t count, twill_op op,
+                                         uint32_t divisor, size_t ahead)
+{
+    const unsigned vectors = TWILL_REGISTERS;
+    const size_t step = vectors * LANES;
+    for (; count - at >= ahead + step; at += step) {
+        VECTOR acc[TWILL_REGISTERS];
+        bool finite = true;
+        if (ahead > 0)
+            NAME(ask)(src, nsrc, at + ahead, step);
+        NAME(combine)(acc, src, nsrc, at, vectors, op, divisor);
+        TWILL_UNROLL
+        for (unsigned v = 0; v < vectors; v++)
+            finite &= TWILL_PASTE(is_finite, MATH)(acc[v]);
+        if (TWILL_UNLIKELY(!finite))
+            break;
+        NAME(store_all)(dst, ndst, acc, at, vectors, false);
+    }
+    return at;
+}
+
+/* Reduce as many elements as twill_finite_fn says. Sources and destinations are most often two. */
+TWILL_INLINE size_t NAME(finite_of)(void *const *dst, unsigned ndst, const void *const *src,
+                                    unsigned nsrc, size_t count, twill_op op, uint32_t divisor,
+                                    unsigned flags)
+{
+    size_t at = 0;
+    if (nsrc != 2 || ndst != 2)
+        return NAME(finite_batches)(dst, ndst, src, nsrc, at, count, op, divisor, 0);
+    void *const to[] = {dst[0], dst[1]};
+    const void *const from[] = {src[0], src[1]};
+    if (flags & TWILL_KERNEL_FETCH)
+        at = NAME(finite_batches)(to, 2, from, 2, at, count, op, divisor,
+                                  TWILL_SOURCE_AHEAD / sizeof(VALUE));
+    return NAME(finite_batches)(to, 2, from, 2, at, count, op, divisor, 0);
+}
+
+/* The function of type twill_finite_fn. */
+static size_t NAME(finite)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                           size_t count, twill_op op, uint32_t divisor, unsigned flags)
+{
+    if (op == TWILL_PROD)
+        return NAME(finite_of)(dst, ndst, src, nsrc, count, TWILL_PROD, divisor, flags);
+    if (op == TWILL_AVG)
+        return NAME(finite_of)(dst, ndst, src, nsrc, count, TWILL_AVG, divisor, flags);
+    return NAME(finite_of)(dst, ndst, src, nsrc, count, TWILL_SUM, divisor, flags);
+}
+#endif
+
 #ifdef NARROW
 /* Convert by registers. The last elements fill only a part of one. */
 #define CONVERT(stem, to, from)                                                                    \
@@ -324,6 +400,7 @@ CONVERT(narrow, ELEMENT, f32)
 #undef VALUE
 #undef NAME
 #undef HOT
+#undef FINITE
 #undef STORED
 #undef LOGIC
 #undef OPS

@@ -70,6 +70,11 @@ struct twill_extend_comm {
     const char *timeout_name;        /* what has set the timeout, for messages */
     const struct twill_extend_writes *writes; /* functions, also where the network has none */
     bool grouped;                             /* a group of calls is open */
+    /* Have an idle persistent request of the communicator look for a NaN or infinity in what it
+     * reduces, in the operands of all ranks, while they are in the cache. It notifies `watch`,
+     * which must last as long as the request. Returns false, and does not look, if the request's
+     * algorithm does not allow that. */
+    bool (*watch)(twill_request *request, const struct twill_nan_watch *watch);
 };
 /* Return the present properties of a communicator, without claiming it. */
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);

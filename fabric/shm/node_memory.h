@@ -162,7 +162,7 @@ struct twill_layout_line {
     uint64_t area_bytes, shared_bytes, pair_bytes;
     uint64_t room_at, room_bytes; /* of a region with room (node_room.h), else 0 */
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000014)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000015)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {

@@ -91,6 +91,12 @@ static twill_status start_write(twill_comm *comm, const char *call, const void *
 static const struct twill_extend_writes network_writes = {expose_memory, conceal_memory,
                                                           start_write};
 
+/* The watch() of struct twill_extend_comm. */
+static bool watch_request(twill_request *request, const struct twill_nan_watch *watch)
+{
+    return twill_run_watch(twill_request_find(request), watch);
+}
+
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
 {
     twill_comm_wake_idle(twill_comm_of(&comm->engine)); /* used without a call on it */
@@ -101,6 +107,7 @@ struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
                                       .news = twill_node_news(comm->node),
                                       .timeout_name = twill_comm_timeout_name(comm),
                                       .writes = &network_writes,
+                                      .watch = watch_request,
                                       .grouped = twill_group_is_open(comm->group)};
 }
 

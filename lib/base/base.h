@@ -272,6 +272,18 @@ enum twill_news {
     TWILL_NEWS_KINDS
 };
 
+/* Who is notified of a NaN or infinity that a call finds in what it adds, in place of the library
+ * (watch() of struct twill_extend_comm). It belongs to its user. */
+struct twill_nan_watch {
+    void *user;
+    /* Return whether one is still sought. */
+    bool (*seeks)(const void *user);
+    /* Take note of the first one of some elements. It is element number `element` of what rank
+     * `rank` contributes to `request`. Return the text of the error with which the call must fail,
+     * or NULL if it continues. */
+    const char *(*found)(void *user, const void *request, uint32_t rank, size_t element);
+};
+
 /* The news of a node, zeroed at first. `any` is nonzero if there are some. told[] has the least
  * number of a call in which a rank had each of them, or 0. */
 struct twill_news_words {

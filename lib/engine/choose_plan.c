@@ -11,6 +11,7 @@
 #include "lib/job/heap.h"
 #include "lib/job/operation.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -362,6 +363,89 @@ twill_status twill_slots_take(struct twill_request *request, struct twill_call *
                                 .count = bytes,
                                 .type = TWILL_U8,
                                 .root = request->call.root};
+    return TWILL_OK;
+}
+
+#define SLOT_TYPE_SHIFT 56 /* a count in a slot is below 2^56 */
+
+/* Return the slot of a shard of SRC or DST (`space`). A side of one shard has the first one only.
+ */
+static unsigned char *slot_at(const struct twill_slots *slots, unsigned space, uint32_t shard)
+{
+    size_t first = space == TWILL_DST ? slots->carried->engine->world->size : 0;
+    return slots->memory + (first + shard) * slots->bytes;
+}
+
+/* A shard of the caller's SRC or DST. A plain value. */
+struct vector_shard {
+    unsigned char *start;
+    size_t count;
+};
+
+/* Return where a shard of SRC or DST (`space`) is, and the number of its elements. */
+static struct vector_shard vector_shard_of(const struct twill_request *run, unsigned space,
+                                           uint32_t shard)
+{
+    const struct twill_side *side = &run->buffers.side[space];
+    size_t at = side->own ? 0 : side->offset[shard];
+    return (struct vector_shard){side->base + at * run->layout.element,
+                                 side->own ? side->even : side->count[shard]};
+}
+
+/* Return the first word of a slot. It has what the two ranks of a shard must agree on. */
+static uint64_t slot_header(const struct twill_request *run, size_t count)
+{
+    return (uint64_t)run->call.type << SLOT_TYPE_SHIFT | count;
+}
+
+/* Return the name of a type, which may have come from another rank. */
+static const char *name_of_type(uint64_t type)
+{
+    const char *name = twill_type_name((twill_type)twill_min(type, (uint64_t)INT_MAX));
+    return name != NULL ? name : "unknown";
+}
+
+/* Return the number of slots of SRC or DST (`space`) on this rank. */
+static uint32_t slots_of(const struct twill_request *run, unsigned space)
+{
+    const struct twill_side *side = &run->buffers.side[space];
+    return !side->has ? 0 : side->own ? 1 : run->engine->world->size;
+}
+
+void twill_slots_pack(const struct twill_slots *slots)
+{
+    const struct twill_request *run = slots->carried;
+    for (uint32_t p = 0; p < slots_of(run, TWILL_SRC); p++) {
+        struct vector_shard shard = vector_shard_of(run, TWILL_SRC, p);
+        unsigned char *slot = slot_at(slots, TWILL_SRC, p);
+        uint64_t header = slot_header(run, shard.count);
+        memcpy(slot, &header, sizeof(header));
+        if (shard.count > 0 && twill_run_carries(run, shard.count))
+            memcpy(slot + TWILL_SLOT_HEADER, shard.start, shard.count * run->layout.element);
+    }
+}
+
+twill_status twill_slots_unpack(const struct twill_slots *slots)
+{
+    const struct twill_request *run = slots->carried;
+    for (uint32_t p = 0; p < slots_of(run, TWILL_DST); p++) {
+        struct vector_shard shard = vector_shard_of(run, TWILL_DST, p);
+        const unsigned char *slot = slot_at(slots, TWILL_DST, p);
+        uint32_t from = run->buffers.side[TWILL_DST].own ? run->call.root : p;
+        uint64_t header, expected = slot_header(run, shard.count);
+        memcpy(&header, slot, sizeof(header));
+        if (header != expected)
+            return TWILL_ENGINE_FAIL(
+                run->engine, TWILL_ERR_MISMATCH,
+                "%s sends a count of %llu of type %s, where this rank gives %zu of type %s",
+                TWILL_ENGINE_RANK_NAME(run->engine, from),
+                (unsigned long long)(header & ((UINT64_C(1) << SLOT_TYPE_SHIFT) - 1)),
+                name_of_type(header >> SLOT_TYPE_SHIFT), shard.count, name_of_type(run->call.type));
+        bool stays = from == run->engine->rank && /* it is in place */
+                     shard.start == vector_shard_of(run, TWILL_SRC, from).start;
+        if (shard.count > 0 && !stays && twill_run_carries(run, shard.count))
+            memcpy(shard.start, slot + TWILL_SLOT_HEADER, shard.count * run->layout.element);
+    }
     return TWILL_OK;
 }
 

@@ -6,7 +6,6 @@
 #include "lib/engine/trace_calls.h"
 #include "lib/job/operation.h"
 
-#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -26,9 +25,10 @@ struct reduction {
     const void *source[TWILL_STEP_PEERS + 1];
     uint32_t peer[TWILL_STEP_PEERS + 1]; /* rank to fetch source[i] from, or HERE */
     unsigned dsts, sources;
-    bool fetches;             /* some sources must be fetched */
-    uint32_t partial_sources; /* bit i is set if source[i] is a partial */
-    unsigned hints;           /* enum twill_kernel_flags */
+    bool fetches;                            /* some sources must be fetched */
+    uint32_t partial_sources;                /* bit i is set if source[i] is a partial */
+    uint32_t input_of[TWILL_STEP_PEERS + 1]; /* whose SRC source[i] is, for run->buffers.watch */
+    unsigned hints;                          /* enum twill_kernel_flags */
 };
 
 /* Return the address of `blocks` blocks of a step's operand, from its block `at` on, and how many
@@ -43,20 +43,28 @@ static struct twill_elements locate(const struct twill_request *run,
     return twill_run_locate(run, instance, &where);
 }
 
+/* Return the parameters of a reduction for the library's kernels. */
+static inline struct twill_reduction for_kernel(const struct twill_request *run,
+                                                const struct reduction *f)
+{
+    const struct twill_engine *engine = run->engine;
+    const bool final = (f->flags & TWILL_STEP_FINAL) != 0, narrow = run->layout.narrow;
+    return (struct twill_reduction){.type = run->layout.type,
+                                    .op = run->layout.op,
+                                    .divisor = engine->world->size,
+                                    .partial_sources = narrow ? 0 : f->partial_sources,
+                                    .partial_result = !final && !narrow,
+                                    .after = final ? run->layout.after : NULL,
+                                    .flags = f->hints,
+                                    .pool = engine->tuning.pool};
+}
+
 /* Reduce `count` elements of all f->source[] into each f->dst[] with the library's kernels. */
 static void reduce_by_kernel(const struct twill_request *run, const struct reduction *f,
                              size_t count)
 {
     const struct twill_engine *engine = run->engine;
-    const bool final = (f->flags & TWILL_STEP_FINAL) != 0, narrow = run->layout.narrow;
-    const struct twill_reduction reduction = {.type = run->layout.type,
-                                              .op = run->layout.op,
-                                              .divisor = engine->world->size,
-                                              .partial_sources = narrow ? 0 : f->partial_sources,
-                                              .partial_result = !final && !narrow,
-                                              .after = final ? run->layout.after : NULL,
-                                              .flags = f->hints,
-                                              .pool = engine->tuning.pool};
+    const struct twill_reduction reduction = for_kernel(run, f);
     if (f->dsts == 1)
         twill_kernels_reduce(engine->kernels, &reduction, f->dst[0], (const void *const *)f->source,
                              f->sources, count);
@@ -188,9 +196,12 @@ static size_t gather_operands(const struct twill_request *run,
     bool last = (step->flags & TWILL_STEP_FIRST) != 0;
     struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, !final);
     const unsigned char *own = dst.start;
+    const bool watched = TWILL_UNLIKELY(run->buffers.watch != NULL);
     if (accumulate && own_partial == final)
         own = locate(run, instance, step, step->dst, at, blocks, own_partial).start;
     begin_reduction(f, step->flags, dst.start);
+    if (watched)
+        memset(f->input_of, 0xff, sizeof(f->input_of)); /* UINT32_MAX: of no rank */
     if (accumulate && !last)
         add_source(f, own, own_partial);
     for (unsigned i = 0; i < step->nsrc; i++) {
@@ -201,6 +212,8 @@ static size_t gather_operands(const struct twill_request *run,
             where.partial = false;
         }
         add_source(f, twill_run_locate(run, instance, &where).start, where.partial);
+        if (watched && twill_operand_space(where.operand) == TWILL_SRC)
+            f->input_of[f->sources - 1] = step->peer[i];
         if (twill_run_fetches(run, where.operand) && where.peer != run->engine->rank) {
             f->peer[f->sources - 1] = where.peer;
             f->fetches = true;
@@ -442,10 +455,35 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
+/* Execute a reduction for run->buffers.watch. Where results are finite, so are the operands. From
+ * the first one on that may not be, search some operands before results overwrite them, and go on
+ * behind those. Returns TWILL_OK, or the error of the watch. */
+static __attribute__((noinline, cold)) twill_status
+reduce_watched(struct twill_request *run, const struct reduction *f, size_t count)
+{
+    const struct twill_reduction reduction = for_kernel(run, f);
+    const size_t most =
+        run->engine->tuning.pool == NULL ? FUSED_BYTES / run->layout.element : SIZE_MAX;
+    for (size_t done = 0; done < count;) {
+        struct reduction rest = section_of(run, f, done);
+        done += twill_kernels_spread_finite(run->engine->kernels, &reduction, rest.dst, rest.dsts,
+                                            (const void *const *)rest.source, rest.sources,
+                                            count - done);
+        const size_t n = twill_min(most, count - done);
+        rest = section_of(run, f, done);
+        TWILL_TRY(&run->engine->error,
+                  twill_run_search(run, rest.source, rest.input_of, rest.sources, n));
+        reduce_run(run, &rest, n);
+        done += n;
+    }
+    return TWILL_OK;
+}
+
 /* Execute the REDUCE `step` for `blocks` adjacent blocks, from block `at` on, and the `copies`
  * COPYs that follow. The kernel stores to as many destinations as it can, and its result is copied
- * to the others. If kernels have one thread, this goes FUSED_BYTES by FUSED_BYTES. Returns
- * TWILL_OK, or the error of a fetch. */
+ * to the others. If kernels have one thread, this goes FUSED_BYTES by FUSED_BYTES. Also search the
+ * operands for a NaN if run->buffers.watch wants that. Returns TWILL_OK, or the error of a fetch or
+ * of the watch. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)
@@ -460,6 +498,9 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
         f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
+    const struct twill_nan_watch *watch = run->buffers.watch;
+    const bool searches =
+        TWILL_UNLIKELY(watch != NULL) && !run->buffers.looks && watch->seeks(watch->user);
     if (c <= copies && run->engine->tuning.pool == NULL)
         at_once = twill_max(FUSED_BYTES / run->layout.element, 1);
     if (c > copies && to_caller)
@@ -468,11 +509,13 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
         twill_operand_is_peer(step->src))
         f.hints |= TWILL_KERNEL_FETCH;
     if (TWILL_LIKELY(c > copies))
-        return reduce_all(run, instance, &f, count);
+        return TWILL_UNLIKELY(searches) ? reduce_watched(run, &f, count)
+                                        : reduce_all(run, instance, &f, count);
     for (size_t done = 0; done < count; done += at_once) {
         size_t n = twill_min(at_once, count - done);
         struct reduction section = section_of(run, &f, done);
-        TWILL_TRY(&run->engine->error, reduce_all(run, instance, &section, n));
+        TWILL_TRY(&run->engine->error, searches ? reduce_watched(run, &section, n)
+                                                : reduce_all(run, instance, &section, n));
         for (uint32_t rest = c; rest <= copies; rest++)
             copy_result(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
                         section.dst[0], n * width,
@@ -599,89 +642,4 @@ void twill_run_bounce_out(struct twill_request *run, const struct twill_instance
         if (segment.count > 0)
             twill_kernels_reduce(engine->kernels, &narrow, segment.user, &source, 1, segment.count);
     }
-}
-
-/* --- slots, in which short shards of a vector call travel --- */
-
-#define SLOT_TYPE_SHIFT 56 /* a count in a slot is below 2^56 */
-
-/* Return the slot of a shard of SRC or DST (`space`). A side of one shard has the first one only.
- */
-static unsigned char *slot_at(const struct twill_slots *slots, unsigned space, uint32_t shard)
-{
-    size_t first = space == TWILL_DST ? slots->carried->engine->world->size : 0;
-    return slots->memory + (first + shard) * slots->bytes;
-}
-
-/* A shard of the caller's SRC or DST. A plain value. */
-struct vector_shard {
-    unsigned char *start;
-    size_t count;
-};
-
-/* Return where a shard of SRC or DST (`space`) is, and the number of its elements. */
-static struct vector_shard vector_shard_of(const struct twill_request *run, unsigned space,
-                                           uint32_t shard)
-{
-    const struct twill_side *side = &run->buffers.side[space];
-    size_t at = side->own ? 0 : side->offset[shard];
-    return (struct vector_shard){side->base + at * run->layout.element,
-                                 side->own ? side->even : side->count[shard]};
-}
-
-/* Return the first word of a slot. It has what the two ranks of a shard must agree on. */
-static uint64_t slot_header(const struct twill_request *run, size_t count)
-{
-    return (uint64_t)run->call.type << SLOT_TYPE_SHIFT | count;
-}
-
-/* Return the name of a type, which may have come from another rank. */
-static const char *name_of_type(uint64_t type)
-{
-    const char *name = twill_type_name((twill_type)twill_min(type, (uint64_t)INT_MAX));
-    return name != NULL ? name : "unknown";
-}
-
-/* Return the number of slots of SRC or DST (`space`) on this rank. */
-static uint32_t slots_of(const struct twill_request *run, unsigned space)
-{
-    const struct twill_side *side = &run->buffers.side[space];
-    return !side->has ? 0 : side->own ? 1 : run->engine->world->size;
-}
-
-void twill_slots_pack(const struct twill_slots *slots)
-{
-    const struct twill_request *run = slots->carried;
-    for (uint32_t p = 0; p < slots_of(run, TWILL_SRC); p++) {
-        struct vector_shard shard = vector_shard_of(run, TWILL_SRC, p);
-        unsigned char *slot = slot_at(slots, TWILL_SRC, p);
-        uint64_t header = slot_header(run, shard.count);
-        memcpy(slot, &header, sizeof(header));
-        if (shard.count > 0 && twill_run_carries(run, shard.count))
-            memcpy(slot + TWILL_SLOT_HEADER, shard.start, shard.count * run->layout.element);
-    }
-}
-
-twill_status twill_slots_unpack(const struct twill_slots *slots)
-{
-    const struct twill_request *run = slots->carried;
-    for (uint32_t p = 0; p < slots_of(run, TWILL_DST); p++) {
-        struct vector_shard shard = vector_shard_of(run, TWILL_DST, p);
-        const unsigned char *slot = slot_at(slots, TWILL_DST, p);
-        uint32_t from = run->buffers.side[TWILL_DST].own ? run->call.root : p;
-        uint64_t header, expected = slot_header(run, shard.count);
-        memcpy(&header, slot, sizeof(header));
-        if (header != expected)
-            return TWILL_ENGINE_FAIL(
-                run->engine, TWILL_ERR_MISMATCH,
-                "%s sends a count of %llu of type %s, where this rank gives %zu of type %s",
-                TWILL_ENGINE_RANK_NAME(run->engine, from),
-                (unsigned long long)(header & ((UINT64_C(1) << SLOT_TYPE_SHIFT) - 1)),
-                name_of_type(header >> SLOT_TYPE_SHIFT), shard.count, name_of_type(run->call.type));
-        bool stays = from == run->engine->rank && /* it is in place */
-                     shard.start == vector_shard_of(run, TWILL_SRC, from).start;
-        if (shard.count > 0 && !stays && twill_run_carries(run, shard.count))
-            memcpy(shard.start, slot + TWILL_SLOT_HEADER, shard.count * run->layout.element);
-    }
-    return TWILL_OK;
 }

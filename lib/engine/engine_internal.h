@@ -41,12 +41,19 @@ void twill_addresses_assume(struct twill_request *run, bool in_heap);
  * stored, 0 if no exchange is under way. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
-/* --- lib/engine/compute.c --- */
+/* --- lib/engine/choose_plan.c --- */
 /* Copy the counts of all shards of SRC, and the shards that have room, to the slots. */
 void twill_slots_pack(const struct twill_slots *slots);
 /* Copy the shards that the carrier has brought to DST. Returns TWILL_OK, or TWILL_ERR_MISMATCH if a
  * rank sends another count than this one expects. */
 twill_status twill_slots_unpack(const struct twill_slots *slots);
+
+/* --- lib/engine/engine.c --- */
+/* Look for a NaN or infinity in `count` elements of each of these operands,
+ * and notify run->buffers.watch. source[i] lies in SRC of rank input_of[i], or is not searched if
+ * input_of[i] is UINT32_MAX. Returns TWILL_OK or the error of the watch. */
+twill_status twill_run_search(struct twill_request *run, const void *const *source,
+                              const uint32_t *input_of, unsigned sources, size_t count);
 
 /* --- lib/engine/plan.c --- */
 /* Store in *plan the engine's plan for a choice, made if needed. Returns TWILL_OK or the error. */

@@ -241,6 +241,7 @@ struct twill_run_buffers {
     struct twill_slots *slots; /* or NULL */
     size_t *counts;            /* [4][size], vector call: counts and offsets of SRC and DST */
     bool looks;                /* for a NaN or infinity in SRC (TWILL_FIRST_NAN) */
+    const struct twill_nan_watch *watch; /* of those in the operands of REDUCE, or NULL */
 };
 
 enum twill_request_state {
@@ -387,13 +388,18 @@ void twill_log_begin(const struct twill_request *request);
 twill_status twill_slots_take(struct twill_request *request, struct twill_call *call);
 /* lib/engine/layout.c. Set element widths and both sides from run->call, even if it is invalid. */
 void twill_run_describe(struct twill_request *run);
-/* lib/engine/layout.c. Return whether to look for NaN and infinities in what the run adds. */
+/* lib/engine/engine.c. Return whether to look for NaN and infinities in what the run adds. */
 bool twill_run_looks(const struct twill_request *run);
-/* lib/engine/layout.c. Look for one in elements `skip` to skip + length - 1 of each shard of
+/* lib/engine/engine.c. Look for one in elements `skip` to skip + length - 1 of each shard of
  * `src`, a SRC of the run as call number `sequence`. The first of a communicator is logged or, if
  * TWILL_FIRST_NAN is "fail", an error. Returns TWILL_OK or that error. */
 twill_status twill_run_find_nan(struct twill_request *run, const unsigned char *src, size_t skip,
                                 size_t length, uint64_t sequence);
+/* lib/engine/engine.c. From now on look for one in SRC of all ranks where a REDUCE of this rank
+ * reads it, and notify `watch`. Returns false, and does not look, unless each element of every
+ * rank's SRC is read by a REDUCE of some rank, and by no other step. If a later plan of the run
+ * reads it otherwise, each rank looks at its own SRC before others get it. */
+bool twill_run_watch(struct twill_request *run, const struct twill_nan_watch *watch);
 /* Use other buffers for the same call, whose counts and layout stay. */
 static inline void twill_run_move(struct twill_request *run, const void *src, void *dst)
 {

@@ -534,6 +534,7 @@ void twill_request_give(struct twill_request *request)
     twill_run_drop_promoted(request);
     request->next = request->engine->issue.spare;
     request->persistent = request->refused_alike = false;
+    request->buffers.watch = NULL;
     request->timeout_ns = 0;
     request->handle.generation++;
     request->handle.given = NULL;

@@ -83,7 +83,10 @@ static void end_others(struct twill_gradients *set, const struct twill_reducer *
     }
 }
 
-void twill_reducers_tell_nan(struct twill_gradients *set)
+/* Notify the other ranks of the NaN that was found, if that has not been done. Without
+ * TWILL_FIRST_NAN=fail also log it, unless a rank had one in an earlier step or, if `alone`, in
+ * this one. */
+static void tell_nan(struct twill_gradients *set, bool alone)
 {
     int found = TWILL_NAN_FOUND;
     const bool fails = set->process.fails_at_nan;
@@ -95,11 +98,76 @@ void twill_reducers_tell_nan(struct twill_gradients *set)
     for (uint32_t l = 0; l < set->reducers; l++) {
         struct twill_news_words *news = twill_extend_comm(set->reducer[l].comm).news;
         uint64_t told = twill_news_tell(news, TWILL_NEWS_NAN, step);
-        first = first && (told == 0 || told >= step);
+        first = first && (told == 0 || (told >= step && !(alone && l == 0)));
     }
     if (first && !fails)
-        twill_say(set->process.log, TWILL_LOG_WARN, "rank %d: %s, the first one",
-                  twill_comm_rank(set->parent), set->usage.nan.text);
+        twill_say(set->process.log, TWILL_LOG_WARN, "%s, the first one", set->usage.nan.text);
+}
+
+void twill_reducers_tell_nan(struct twill_gradients *set)
+{
+    tell_nan(set, false);
+}
+
+/* The seeks() of the set's watch. */
+static bool seeks_nan(const void *set)
+{
+    return twill_set_looks(set);
+}
+
+/* Note that element number `at` of a watched bucket, as rank `rank` contributes it, is a NaN or
+ * infinity. Returns false if one was found before, or if the element is in a gap. */
+static bool note_nan(struct twill_gradients *set, const struct twill_bucket *bucket, size_t at,
+                     int rank)
+{
+    const size_t width = twill_type_size(bucket->type);
+    const unsigned char *place = bucket->memory + at * width;
+    for (uint32_t i = 0; i < bucket->tensors; i++) {
+        const struct twill_train_tensor *tensor = twill_bucket_tensor(set, bucket, i);
+        const unsigned char *begin =
+            tensor->own != NULL ? tensor->own : twill_tensor_place(set, tensor, bucket->generation);
+        if (place >= begin + bucket->from * width &&
+            place < begin + bucket->from * width + twill_bucket_part(bucket, tensor))
+            return twill_set_note_nan(set, bucket, tensor, "", rank,
+                                      (size_t)(place - begin) / width);
+    }
+    return false;
+}
+
+/* The found() of the set's watch. Finds the bucket to which the request belongs. Several ranks may
+ * find one in their shards of it, of which one logs it. */
+static const char *found_nan(void *user, const void *request, uint32_t rank, size_t element)
+{
+    struct twill_gradients *set = user;
+    for (uint32_t b = 0; b < set->buckets; b++) {
+        const struct twill_bucket *bucket = &set->bucket[b];
+        for (uint32_t s = 0; bucket->watched && s < bucket->segments; s++) {
+            if (bucket->request[s] != request)
+                continue;
+            if (!note_nan(set, bucket, s * twill_wire_segment(set, bucket) + element, (int)rank))
+                return NULL;
+            tell_nan(set, true);
+            return set->process.fails_at_nan ? set->usage.nan.text : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* Have the reductions of a bucket look for a NaN, if all of them can, in place of a search when its
+ * tensors are marked ready. Tensors that are copied are searched then, from the cache. In a set
+ * that runs a step late, the next step may have begun before a reduction finds one. */
+static void watch_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    bucket->watched = false;
+    if (!set->process.looks_for_nan || bucket->copies || bucket->wire.used ||
+        bucket->dense != NULL || set->update != NULL || set->generations > 1)
+        return;
+    set->usage.nan.watch = (struct twill_nan_watch){set, seeks_nan, found_nan};
+    const struct twill_extend_comm comm = twill_extend_comm(set->reducer[bucket->reducer].comm);
+    bool all = true;
+    for (uint32_t s = 0; all && s < bucket->segments; s++)
+        all = comm.watch(bucket->request[s], &set->usage.nan.watch);
+    bucket->watched = all;
 }
 
 twill_status twill_reducers_check(struct twill_gradients *set, twill_status status)
@@ -177,6 +245,7 @@ static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_b
                                         prepare_segment(reducer, bucket, from, count,
                                                         &bucket->request[bucket->segments])));
     }
+    watch_bucket(set, bucket);
     return TWILL_OK;
 }
 

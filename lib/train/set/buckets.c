@@ -258,7 +258,7 @@ void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *b
     const bool copies = tensor->own != NULL && bucket->copies;
     if (copies)
         twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, index, bytes);
-    if (twill_set_looks(set) && bucket->dense == NULL)
+    if (twill_set_looks(set) && bucket->dense == NULL && !bucket->watched)
         look_and_copy(set, bucket, tensor, copies);
     else if (copies)
         twill_set_copy(set, twill_tensor_place(set, tensor, bucket->generation) + from,

@@ -106,19 +106,28 @@ void twill_set_promote(struct twill_gradients *set)
     }
 }
 
+bool twill_set_note_nan(struct twill_gradients *set, const struct twill_bucket *bucket,
+                        const struct twill_train_tensor *tensor, const char *what, int rank,
+                        size_t element)
+{
+    int sought = TWILL_NAN_SOUGHT;
+    if (!atomic_compare_exchange_strong(&set->usage.nan.state, &sought, TWILL_NAN_WRITTEN))
+        return false;
+    snprintf(set->usage.nan.text, sizeof(set->usage.nan.text),
+             "rank %d: tensor '%.80s', bucket %u, step %llu: element %zu %sis a NaN or infinity",
+             rank, tensor->name, (uint32_t)(bucket - set->bucket) % twill_buckets_of_step(set),
+             (unsigned long long)atomic_load(&set->step) + 1, element, what);
+    atomic_store(&set->usage.nan.state, TWILL_NAN_FOUND);
+    return true;
+}
+
 void twill_set_find_nan(struct twill_gradients *set, const struct twill_bucket *bucket,
                         const struct twill_train_tensor *tensor, const char *what, size_t from,
                         const void *src, size_t count)
 {
     size_t at =
         twill_kernels_find_nan(set->process.kernels, tensor->type, src, count, set->process.pool);
-    int sought = TWILL_NAN_SOUGHT;
-    if (at == count ||
-        !atomic_compare_exchange_strong(&set->usage.nan.state, &sought, TWILL_NAN_WRITTEN))
-        return;
-    snprintf(set->usage.nan.text, sizeof(set->usage.nan.text),
-             "tensor '%.80s', bucket %u, step %llu: element %zu %sis a NaN or infinity",
-             tensor->name, (uint32_t)(bucket - set->bucket) % twill_buckets_of_step(set),
-             (unsigned long long)atomic_load(&set->step) + 1, from + at, what);
-    atomic_store(&set->usage.nan.state, TWILL_NAN_FOUND);
+    if (at < count)
+        (void)twill_set_note_nan(set, bucket, tensor, what, twill_comm_rank(set->parent),
+                                 from + at);
 }

@@ -76,6 +76,7 @@ struct twill_bucket {
     bool raw;              /* its tensors are never compressed */
     uint32_t generation;   /* 1 for every second step of a late set, else 0 */
     bool copies;           /* some of its tensors lie in the caller's memory and are copied */
+    bool watched;          /* its reductions look for a NaN, so this is not done before them */
     int priority;          /* lowest priority number of its tensors */
     uint32_t reducer;      /* index of the reducer that reduces it */
     size_t segment;        /* elements, or units of the code, in each segment but the last */
@@ -125,7 +126,8 @@ struct twill_gradients_usage {
     uint64_t stop; /* step after which all ranks agreed to stop, or 0; of the thread of a step */
     struct {
         _Atomic int state; /* enum twill_nan_state */
-        char text[200];    /* which element is the first NaN or infinity, and in which step */
+        char text[240];    /* which element of which rank is the first NaN or infinity, and when */
+        struct twill_nan_watch watch; /* of reductions; constant after the commit */
     } nan;
 };
 
@@ -174,6 +176,12 @@ struct twill_gradients {
 void twill_set_find_nan(struct twill_gradients *set, const struct twill_bucket *bucket,
                         const struct twill_train_tensor *tensor, const char *what, size_t from,
                         const void *src, size_t count);
+/* Set usage.nan.text to where the first NaN or infinity is, in element number `element` of a
+ * tensor's part in a bucket, as rank `rank` contributes it. `what` is as for twill_set_find_nan().
+ * Returns false, and does nothing, if one was found before. */
+bool twill_set_note_nan(struct twill_gradients *set, const struct twill_bucket *bucket,
+                        const struct twill_train_tensor *tensor, const char *what, int rank,
+                        size_t element);
 /* Return whether twill_set_find_nan() looks for one. */
 static inline bool twill_set_looks(const struct twill_gradients *set)
 {

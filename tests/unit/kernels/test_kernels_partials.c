@@ -234,6 +234,68 @@ TWILL_TEST(a_result_goes_to_several_places)
     }
 }
 
+/* Return how many elements of src[0] a reduction to itself and `other` does, having checked them
+ * and that it leaves the others. */
+static size_t check_finite(const struct twill_kernels *kernels,
+                           const struct twill_reduction *reduction, void *other, char *const *src,
+                           unsigned nsrc, size_t count)
+{
+    static char before[BUFFER];
+    const size_t bytes = result_bytes(reduction);
+    const void *const *from = (const void *const *)src;
+    void *const dst[] = {src[0], other};
+    twill_kernels_reduce(kernels, reduction, expected, from, nsrc, count);
+    memcpy(before, src[0], count * bytes);
+    memset(other, 0x5a, count * bytes);
+    size_t done =
+        twill_kernels_spread_finite(kernels, reduction, dst, 1 + count % 2, from, nsrc, count);
+    assert_memory_equal(src[0], expected, done * bytes);
+    assert_memory_equal(src[0] + done * bytes, before + done * bytes, (count - done) * bytes);
+    if (count % 2 == 1)
+        assert_memory_equal(other, expected, done * bytes);
+    for (size_t i = count % 2 == 1 ? done * bytes : 0; i < count * bytes; i++)
+        assert_int_equal(((char *)other)[i], 0x5a);
+    memcpy(src[0], before, count * bytes);
+    return done;
+}
+
+/* A reduction in place stops before the batch whose result has a NaN or infinity, for every table,
+ * type and operation. A batch has at most 128 elements. */
+TWILL_TEST(a_reduction_stops_at_a_nan)
+{
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    const struct twill_kernels *kernels;
+    struct twill_reduction reduction = {.divisor = 3};
+    for (int cell = 0; twill_test_next_cell(&reduction.type, &reduction.op, &cell);) {
+        const twill_type type = reduction.type;
+        const twill_op op = reduction.op;
+        const bool stops =
+            type == TWILL_F32 || type == TWILL_F64 || type == TWILL_F16 || type == TWILL_BF16;
+        for (size_t k = 0; (kernels = twill_test_next_table(&k));) {
+            for (unsigned turn = 0; turn < 40; turn++) {
+                char *src[SOURCES];
+                const unsigned nsrc = 1 + turn % 3 + (turn % 7 == 0 ? 4 : 0);
+                const size_t count = MOST - turn, at = turn * 37 % count;
+                for (unsigned s = 0; s < nsrc; s++) {
+                    src[s] = raw[s] + MARGIN + s * result_bytes(&reduction);
+                    for (size_t i = 0; stops && i < count; i++)
+                        twill_test_put_float(type, src[s], i, (float)(i % 3) - 1);
+                }
+                if (!stops || (op != TWILL_SUM && op != TWILL_PROD && op != TWILL_AVG)) {
+                    assert_int_equal(check_finite(kernels, &reduction, target, src, nsrc, count),
+                                     0);
+                    continue;
+                }
+                size_t done = check_finite(kernels, &reduction, target, src, nsrc, count);
+                assert_in_range(done, count - 127, count);
+                twill_test_put_float(type, src[turn % nsrc], at, values[turn / nsrc % 3]);
+                done = check_finite(kernels, &reduction, target, src, nsrc, count);
+                assert_in_range(done, at > 127 ? at - 127 : 0, at);
+            }
+        }
+    }
+}
+
 /* Reducing in two steps with partials, finished once, equals reducing all at once. */
 TWILL_TEST(partials_carry_on)
 {
