@@ -102,8 +102,8 @@
 #define TWILL_TWICE_BOTH(NOUN, stem, with) TWILL_TWICE(stem, u16, u8) TWILL_TWICE(stem, u64, u32)
 TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 
-/* Of floats, whether the magnitude's bits of an element, as an integer, are those of none finite.
- */
+/* Return whether some float is not finite. The bits of its magnitude, as an integer, exceed those
+ * of the largest finite one. */
 #define TWILL_EXCEEDS(type, bits, largest)                                                         \
     static bool exceeds_##type(const void *src, size_t count)                                      \
     {                                                                                              \

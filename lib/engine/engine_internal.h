@@ -49,9 +49,9 @@ void twill_slots_pack(const struct twill_slots *slots);
 twill_status twill_slots_unpack(const struct twill_slots *slots);
 
 /* --- lib/engine/engine.c --- */
-/* Look for a NaN or infinity in `count` elements of each of these operands,
- * and notify run->buffers.watch. source[i] lies in SRC of rank input_of[i], or is not searched if
- * input_of[i] is UINT32_MAX. Returns TWILL_OK or the error of the watch. */
+/* Look for a NaN or infinity in `count` elements of each of these operands, and notify
+ * run->buffers.watch. source[i] lies in SRC of rank input_of[i], or is not searched if input_of[i]
+ * is UINT32_MAX. Returns TWILL_OK or the error of the watch. */
 twill_status twill_run_search(struct twill_request *run, const void *const *source,
                               const uint32_t *input_of, unsigned sources, size_t count);
 

@@ -141,7 +141,7 @@ static void find_copies(const struct twill_request *run, unsigned from,
         if (step->op == TWILL_STEP_REDUCE)
             found = fast_path->copies == 0 && find_reduction(run, step, fast_path);
         else
-            found = step->flags == 0 && fast_path->reduced == 0 &&
+            found = step->op == TWILL_STEP_COPY && step->flags == 0 && fast_path->reduced == 0 &&
                     fast_path->copies < TWILL_FAST_COPIES &&
                     find_copy(run, step, step->src, step->peer[0],
                               &fast_path->copy[fast_path->copies++]);

@@ -193,8 +193,7 @@ void twill_staging_end(struct twill_request *run, const struct twill_instance *i
     staging->ended = 0;
 }
 
-/* --- the trial of reads by a system call
- * ------------------------------------------------------------ */
+/* --- the trial of reads by a system call --- */
 
 /* Whether ranks of a node read each other's memory by a system call (FETCHED) or copy through
  * SHARED (STAGED), in calls that move long shards and reduce nothing. What a read costs depends on

@@ -276,6 +276,7 @@ TWILL_TEST(a_reduction_stops_at_a_nan)
                 char *src[SOURCES];
                 const unsigned nsrc = 1 + turn % 3 + (turn % 7 == 0 ? 4 : 0);
                 const size_t count = MOST - turn, at = turn * 37 % count;
+                reduction.flags = turn % 4 < 2 ? 0 : TWILL_KERNEL_FETCH;
                 for (unsigned s = 0; s < nsrc; s++) {
                     src[s] = raw[s] + MARGIN + s * result_bytes(&reduction);
                     for (size_t i = 0; stops && i < count; i++)
