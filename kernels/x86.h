@@ -234,8 +234,8 @@ DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
-/* How many bytes ahead a copy out of the caches of another core asks for a line of its destination,
- * to write it. */
+/* How many bytes ahead a copy out of or into the caches of another core asks for a line of its
+ * destination, to write it. */
 #define DESTINATION_AHEAD ((size_t)1024)
 
 /* Copy four registers. */
@@ -253,8 +253,8 @@ TWILL_INLINE void copy_four(char *to, const char *from, bool streams)
             store_i32((void *)(to + i * sizeof(v[0])), v[i]);
 }
 
-/* Copy a multiple of four registers, and fetch lines of the source ahead, but none behind its end,
- * where another core may be writing. */
+/* Copy a multiple of four registers, and ask ahead for lines of the source to read and of the
+ * destination to write, but for none behind their ends, where another core may be writing. */
 static void copy_ahead(char *to, const char *from, size_t bytes)
 {
     const size_t step = 4 * sizeof(vector_i32);
