@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in machine models, and the fields of a model by name.
  * auto is the common case, nodes with one or two packages and Ethernet. The constants within a node
- * were measured with 2 ranks on 2 cores of a virtual Zen 5. They are 0.44 us for a synchronisation
- * including the call, and per byte 55 ps staged and 10 to 14 ps mapped. A message on a node is
+ * were measured with 2 ranks on 2 cores of a virtual Zen 5, 0.44 us for a synchronisation including
+ * the call and 10 to 14 ps per byte mapped, and of a virtual Xeon with AMX, where a core reads what
+ * another one has just stored at 16 to 25 GB/s. A message on a node is
  * matched and copied through slots (some 6 GB/s), so reading memory in place is preferred. Between
  * nodes they are those of twill's tcp over a virtual link between two cores of a Sapphire Rapids.
  * Half a round trip takes 4 to 5 us, most of it in the kernel, and the rate is 4.5 GB/s. The cores
@@ -76,12 +77,12 @@
     [TWILL_LINK_TILE] = {300 * NS,  250 * NS,   GB_S / 8,           250 * NS,                      \
                          GB_S / 50, GB_S / 150, .fetched = GB_S / 8},                              \
     [TWILL_LINK_L3] = {400 * NS,  300 * NS,   GB_S / 6,           300 * NS,                        \
-                       GB_S / 40, GB_S / 150, .fetched = GB_S / 8},                                \
+                       GB_S / 25, GB_S / 150, .fetched = GB_S / 8},                                \
     [TWILL_LINK_NUMA] = {400 * NS,                                                                 \
                          300 * NS,                                                                 \
                          GB_S / 6,                                                                 \
                          300 * NS,                                                                 \
-                         GB_S / 40,                                                                \
+                         GB_S / 25,                                                                \
                          GB_S / 150,                                                               \
                          .fetched = GB_S / 8,                                                      \
                          .port = GB_S / 50},                                                       \
@@ -89,7 +90,7 @@
                             300 * NS,                                                              \
                             GB_S / 6,                                                              \
                             350 * NS,                                                              \
-                            GB_S / 40,                                                             \
+                            GB_S / 25,                                                             \
                             GB_S / 120,                                                            \
                             .fetched = GB_S / 8,                                                   \
                             .port = GB_S / 60},                                                    \
@@ -97,7 +98,7 @@
                          300 * NS,                                                                 \
                          GB_S / 6,                                                                 \
                          350 * NS,                                                                 \
-                         GB_S / 40,                                                                \
+                         GB_S / 25,                                                                \
                          GB_S / 120,                                                               \
                          .fetched = GB_S / 8,                                                      \
                          .port = GB_S / 40}
@@ -106,7 +107,7 @@
     .poll = 50 * NS, .turn = 500 * NS, .copy = GB_S / 100, .bounce = GB_S / 40,                    \
     .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
     .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20,                        \
-    .window = TWILL_WINDOW, .contention = 448,                                                     \
+    .window = TWILL_WINDOW, .contention = 320,                                                     \
     .thread = {{0, GB_S / 10, GB_S / 10},         {1 * US, GB_S / 20, GB_S / 20},                  \
                {1200 * NS, GB_S / 40, GB_S / 40}, {1500 * NS, GB_S / 75, GB_S / 75},               \
                {2 * US, GB_S / 120, GB_S / 120},  {3 * US, GB_S / 150, GB_S / 150},                \

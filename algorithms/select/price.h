@@ -34,6 +34,9 @@
  * Threads of a rank share steps as in the executor, which decides by the same table and function,
  * lib/base/thread_rates.h. What they save is the ratio of the table's times.
  *
+ * If ranks of a node only contribute and end early, every third call is taken as one that follows
+ * at once. It finds their part done, and takes only as long as the busiest core works.
+ *
  * A message longer than a segment costs one segment from end to end. Each further one costs the
  * time of the busiest resource, or that of a segment divided by the window if it is longer. */
 #ifndef TWILL_PRICE_H

@@ -124,6 +124,7 @@ struct twill_price_facts {
     bool grows;        /* segments are longer with several threads a rank */
     uint32_t overlaps; /* shards if segments are those of twill_overlap_segment(), else 0 */
     bool exchanges;    /* buffer addresses are exchanged by a barrier that is not in the schedule */
+    bool runs_ahead;   /* ranks that only contribute may be calls ahead of the others */
     bool fetches;      /* SRC and DST of peers are read by a system call */
 };
 
@@ -255,8 +256,6 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
  * `segments`, from the schedule of one rank. Also add them to the fingerprint. */
 void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_query *query,
                            uint32_t rank, const struct twill_schedule *schedule);
-/* Set facts->widest from the world that is priced. */
-void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world);
 /* Return the class of the link from a rank to the peers of its step except itself. Returns
  * TWILL_LINK_NODE if there are none, or TWILL_PRICE_MIXED if the classes differ. */
 uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
@@ -266,6 +265,8 @@ uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
 /* Set the model and elements of the call. Returns whether they change, which resets prices. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
                           struct twill_element_kind elements);
+/* Set facts->widest from the world that is priced. */
+void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world);
 /* Return the bytes that a step must write so that all threads of a rank help, or 0. */
 size_t twill_price_piece(struct twill_pricing *p);
 /* Set the message size of the call that is priced, all shards together. The number of blocks in

@@ -169,9 +169,15 @@ void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_que
     p->facts.copies = (uint32_t)twill_max(s->shared_blocks / s->blocks, 1);
     p->facts.grows = p->facts.copies == 1 && !(algorithm->exchanges >> q->shape->collective & 1);
     p->facts.fetches = fetched && peers;
-    /* A schedule that begins with a barrier on the node exchanges the addresses in it. */
-    p->facts.exchanges =
-        peers && (p->world->nodes > 1 || twill_schedule_entry_steps(s, rank, p->world->size) == 0);
+    /* A schedule that begins with a barrier on the node exchanges the addresses in it. To wait for
+     * a flag of the root takes hardly longer behind an exchange, as the root raises it at once. */
+    bool flags =
+        s->count > 0 && (s->steps[0].op == TWILL_STEP_SIGNAL || s->steps[0].op == TWILL_STEP_AWAIT);
+    bool meets = twill_collective_facts(q->shape->collective)->rooted
+                     ? flags
+                     : twill_schedule_entry_steps(s, rank, p->world->size) > 0;
+    p->facts.exchanges = peers && (p->world->nodes > 1 || !meets);
+    p->facts.runs_ahead = s->eager && !peers && p->world->nodes == 1;
     /* Large for messages, small through SHARED, none in place unless there is scratch. */
     p->facts.segments = p->world->nodes > 1 || algorithm->protocols == 0 ? TWILL_PRICE_SEGMENTS_NET
                         : q->shape->protocol >= TWILL_PROTOCOL_MAPPED && s->tmp_blocks == 0
@@ -180,22 +186,9 @@ void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_que
     bool eager = s->eager && !twill_collective_facts(q->shape->collective)->reduces;
     p->facts.overlaps = eager && q->shape->protocol == TWILL_PROTOCOL_STAGED ? s->shards : 0;
     uint64_t facts = (uint64_t)p->unit << 40 | (uint64_t)p->facts.segments << 36 |
-                     (uint64_t)s->blocks << 2 | (uint64_t)(p->facts.overlaps > 0) << 1 |
-                     p->facts.fetches;
+                     (uint64_t)p->facts.runs_ahead << 35 | (uint64_t)s->blocks << 2 |
+                     (uint64_t)(p->facts.overlaps > 0) << 1 | p->facts.fetches;
     p->facts.fingerprint = twill_hash_mix(p->facts.fingerprint, facts);
-}
-
-void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world)
-{
-    facts->widest[TWILL_LINK_NODE] = twill_world_widest(world);
-    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
-        uint32_t count = 0, *unit = world->unit[level];
-        for (uint32_t at = 0; unit != NULL && at < world->size; at++) {
-            bool same = at > 0 && unit[world->order[at]] == unit[world->order[at - 1]];
-            count = same ? count + 1 : 1;
-            facts->widest[level] = (uint32_t)twill_max(facts->widest[level], count);
-        }
-    }
 }
 
 uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,

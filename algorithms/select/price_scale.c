@@ -81,11 +81,25 @@ size_t twill_price_piece(struct twill_pricing *p)
     return call->piece;
 }
 
+void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world)
+{
+    facts->widest[TWILL_LINK_NODE] = twill_world_widest(world);
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+        uint32_t count = 0, *unit = world->unit[level];
+        for (uint32_t at = 0; unit != NULL && at < world->size; at++) {
+            bool same = at > 0 && unit[world->order[at]] == unit[world->order[at - 1]];
+            count = same ? count + 1 : 1;
+            facts->widest[level] = (uint32_t)twill_max(facts->widest[level], count);
+        }
+    }
+}
+
 /* Return the time of what passes between cores of a unit with `ranks` ranks, in 256ths of that with
- * two. It grows with every doubling of ranks. */
+ * two. It grows with every doubling of the ranks that run at once, one on each core. */
 static uint64_t contention_of(const struct twill_machine_model *model, uint64_t ranks)
 {
-    uint64_t low = 2, doublings = 0;
+    uint64_t low = 2, doublings = 0, crowd = twill_max(model->crowd, 1);
+    ranks = (ranks + crowd - 1) / crowd;
     for (; 2 * low <= ranks; low *= 2)
         doublings++;
     uint64_t more = ranks > 2 ? model->contention * (ranks - low) / low : 0;

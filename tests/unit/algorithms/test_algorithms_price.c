@@ -80,6 +80,9 @@ TWILL_TEST(test_many_ranks_of_a_node)
         assert_int_equal(price_on_node(TWILL_PROTOCOL_MAPPED, ranks, &model, 1 << 20),
                          price_on_node(TWILL_PROTOCOL_MAPPED, ranks, &alone, 1 << 20));
     }
+    model.crowd = alone.crowd = 2; /* two of four ranks run at once */
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 4, &model, 1 << 20),
+                     price_on_node(TWILL_PROTOCOL_STAGED, 4, &alone, 1 << 20));
 }
 
 /* The window of the model is that of the engine. */
@@ -211,6 +214,38 @@ TWILL_TEST(test_immediate)
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, 8), 5 + 8);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, TWILL_IMM_BYTES),
                      5 + TWILL_IMM_BYTES);
+}
+
+/* In a flat reduce to rank 0, rank 1 only copies in. Every third call follows at once, and finds
+ * that done. Rank 0 reads its own SRC where it is, in a staged one as well, in which all ranks
+ * wait. */
+TWILL_TEST(test_running_ahead)
+{
+    struct twill_machine_model model = {.copy = 3000, .bounce = 60000, .segment = 1 << 20};
+    struct twill_shape shape = {.collective = TWILL_REDUCE, .protocol = TWILL_PROTOCOL_FLAT};
+    const struct twill_element_kind f32 = twill_wide_elements(TWILL_F32);
+    model.link[TWILL_LINK_NODE].shared = 90000;
+    model.window = 2;
+    uint64_t in = 64 * 60000, out = 64 * (90000 + 3000);
+    assert_int_equal(price_call("direct", shape, 1, 2, &model, 64 * KIB, f32),
+                     (2 * (in + out) + out) / 3);
+    shape.protocol = TWILL_PROTOCOL_STAGED;
+    assert_int_equal(price_call("direct", shape, 1, 2, &model, 64 * KIB, f32),
+                     in / 2 + out / 2 + 32 * 90000);
+}
+
+/* A gather into mapped memory, in which all wait for the root first, costs no exchange of addresses
+ * more than that. */
+TWILL_TEST(test_exchange_of_addresses)
+{
+    struct twill_machine_model model = {.addresses = 1000};
+    struct twill_shape shape = {.collective = TWILL_GATHER, .protocol = TWILL_PROTOCOL_MAPPED};
+    const struct twill_element_kind f32 = twill_wide_elements(TWILL_F32);
+    model.link[TWILL_LINK_NODE].signal = 700;
+    assert_int_equal(price_call("direct", shape, 1, 2, &model, 64 * KIB, f32), 2 * 700);
+    shape.collective = TWILL_ALLGATHER;
+    assert_int_equal(price_call("direct", shape, 1, 2, &model, 64 * KIB, f32), 2 * 700);
+    assert_int_equal(price_call("levels", shape, 1, 2, &model, 64 * KIB, f32), 1000 + 2 * 700);
 }
 
 /* The work of ranks that share a core adds up, and each wait costs at most a turn more. */
