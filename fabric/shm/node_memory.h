@@ -421,20 +421,25 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
 }
 /* The lines of an immediate are fetched this many instances early, a multiple of TWILL_WINDOW. */
 #define TWILL_FETCH_AHEAD 4u
+/* Begin to fetch the lines of `bytes` bytes, to write them without delay. Older x86 processors
+ * ignore this. */
+static inline void twill_fetch_to_write(const void *at, size_t bytes)
+{
+    const unsigned char *line = at;
+    for (size_t i = 0; i < bytes; i += TWILL_CACHE_LINE)
+#ifdef __x86_64__
+        __asm__ volatile("prefetchw %0" : : "m"(line[i]));
+#else
+        __builtin_prefetch(line + i, 1);
+#endif
+}
 /* Begin to fetch the lines for this rank's immediate of `bytes` bytes TWILL_FETCH_AHEAD instances
- * after `epoch`, to write there without delay. Older x86 processors ignore this. */
+ * after `epoch`, to write there without delay. */
 static inline void twill_node_fetch_own(const struct twill_node *node, uint32_t lane,
                                         uint64_t epoch, size_t bytes)
 {
-    const struct twill_immediate *imm =
-        twill_node_imm_at(node, node->me, lane, epoch + TWILL_FETCH_AHEAD);
-    const unsigned char *at = (const unsigned char *)imm;
-    for (size_t end = bytes + offsetof(struct twill_immediate, payload), i = 0; i < end; i += 64)
-#ifdef __x86_64__
-        __asm__ volatile("prefetchw %0" : : "m"(at[i]));
-#else
-        __builtin_prefetch(at + i, 1);
-#endif
+    twill_fetch_to_write(twill_node_imm_at(node, node->me, lane, epoch + TWILL_FETCH_AHEAD),
+                         bytes + offsetof(struct twill_immediate, payload));
 }
 /* Begin to fetch `bytes` bytes that a peer has written, to read them later. */
 static inline void twill_node_fetch(const void *from, size_t bytes)

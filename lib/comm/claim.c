@@ -95,9 +95,8 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
 {
     uint64_t deadline = twill_now() + patience(comm);
     do { /* without naps, which would miss the moments in which a busy progress thread lets go */
-        *inside = NULL;
-        if (atomic_compare_exchange_strong_explicit(&comm->claim.held, inside, call,
-                                                    memory_order_acquire, memory_order_relaxed))
+        *inside = twill_comm_claim(comm, call);
+        if (*inside == NULL)
             return true;
         if (*inside != twill_held_by_progress)
             return false;

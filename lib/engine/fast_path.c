@@ -30,8 +30,14 @@
 #include "lib/job/operation.h"
 
 /* Ticks between two blocking calls in a stream, some 0.1 us. Peers are often ahead in one. Else an
- * early look for what they publish would take the line away from a peer that is about to write. */
+ * early look for what they publish would take the line away from a peer that is about to write. A
+ * processor may still copy when it reads the clock, so half a tick for each byte is added. */
 #define STREAM_TICKS 256u
+/* Copies to SHARED up to this size are fetched ahead; a processor does it by itself in longer ones.
+ */
+#define FETCH_MOST 2048u
+/* This many instances after this one, peers have read what was in these copies of SHARED. */
+#define FETCH_COPIES_AHEAD (TWILL_WINDOW - 1)
 
 /* Set `side`, `at`, `from` and `bytes` of *fast_path to the source of the step. Returns false if
  * this rank has no such buffer, if it is empty, or if it is copied through scratch. */
@@ -194,11 +200,13 @@ void twill_run_find_fast_path(struct twill_request *run)
     if (s->eager && found.kind != TWILL_FAST_NONE &&
         (found.signals == 0 || twill_run_signals_by_imm(run)))
         found.fetches = has_own_copies ? 1 : found.to + found.bytes;
+    found.fetches_copy = s->eager && found.kind == TWILL_FAST_COPY &&
+                         run->layout.place == TWILL_SHARED_SMALL && found.bytes <= FETCH_MOST;
     found.steps = found.kind == TWILL_FAST_COPY ? 2 : found.kind != TWILL_FAST_NONE;
     found.at_once = ends_at_once(run, found.steps) ? UINT64_MAX : 0;
     for (unsigned i = found.steps; i < s->count && found.at_once != 0; i++)
         if (s->steps[i].op == TWILL_STEP_AWAIT)
-            found.at_once = STREAM_TICKS;
+            found.at_once = STREAM_TICKS + run->bytes / 2;
     if (found.at_once != 0)
         find_copies(run, found.steps, &found);
     run->fast_path = found;
@@ -309,6 +317,10 @@ static __attribute__((noinline)) void post_others(struct twill_engine *engine,
         twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
     if (fast_path->fetches > 0)
         twill_node_fetch_own(node, lane, epoch, fast_path->fetches);
+    if (fast_path->fetches_copy)
+        twill_fetch_to_write(twill_run_shared(run, engine->local, epoch + FETCH_COPIES_AHEAD) +
+                                 fast_path->to,
+                             fast_path->bytes);
 }
 
 /* Ring the doorbells of the ranks of the node that sleep, out of line. */

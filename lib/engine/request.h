@@ -122,7 +122,8 @@ struct twill_fast_path {
     struct twill_fast_copy copy[TWILL_FAST_COPIES];
     uint8_t side;         /* source: TWILL_SRC or TWILL_DST */
     size_t at, to, bytes; /* offsets in that side and in the copy of SHARED, and length */
-    size_t fetches; /* bytes of its immediates, if it publishes any and may be ahead of others */
+    size_t fetches;    /* bytes of its immediates, if it publishes any and may be ahead of others */
+    bool fetches_copy; /* of SHARED, to write it in a later instance */
     const unsigned char *from; /* base of that side + at */
 };
 
