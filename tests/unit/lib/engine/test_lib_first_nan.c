@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TWILL_FIRST_NAN names the rank, call and element, or the tensor, bucket and step, of the first
  * NaN or infinity that a sum gets. Later steps begin with the results of the ones before. */
+#include "lib/job/context.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/numbers.h"
 
@@ -175,26 +176,46 @@ static const struct nan_set {
     const char *nodes, *mode, *gradients;
     twill_type type;
     bool in_place, optimizer;
-    int step, rank, tensor;
+    int step, rank, tensor; /* a rank of -1: all */
     const char *words;
+    enum nan_event { NO_EVENT, FENCE, OVERFLOW_BESIDE, OVERFLOW_BEFORE } event;
 } sets[] = {
-    {"2", "fail", "bucket=0", TWILL_F32, false, false, 2, 1, 1, "'tensor1', bucket 1, step 2: "},
-    {"3", "fail", "threads=2", TWILL_BF16, true, false, 3, 2, 0, "'tensor0', bucket 0, step 3: "},
-    {"2", "fail", "threads=1", TWILL_F32, true, true, 1, 0, 2, "'tensor2', bucket 0, step 1: "},
-    {"2", "fail", "compress=int8", TWILL_F32, true, false, 2, 1, 1, "'tensor1', bucket 0, step 2"},
-    {"1x2", "fail", "bucket=0", TWILL_F32, true, false, 2, 0, 1, "'tensor1', bucket 1, step 2: "},
-    {"1x3", "fail", "threads=2", TWILL_BF16, true, false, 3, 0, 0, "'tensor0', bucket 0, step 3: "},
+    {"2", "fail", "bucket=0", TWILL_F32, false, false, 2, 1, 1,
+     "'tensor1', bucket 1, step 2: ", NO_EVENT},
+    {"3", "fail", "threads=2", TWILL_BF16, true, false, 3, 2, 0,
+     "'tensor0', bucket 0, step 3: ", NO_EVENT},
+    {"2", "fail", "threads=1", TWILL_F32, true, true, 1, 0, 2,
+     "'tensor2', bucket 0, step 1: ", NO_EVENT},
+    {"2", "fail", "compress=int8", TWILL_F32, true, false, 2, 1, 1, "'tensor1', bucket 0, step 2",
+     NO_EVENT},
+    {"1x2", "fail", "bucket=0", TWILL_F32, true, false, 2, 0, 1,
+     "'tensor1', bucket 1, step 2: ", NO_EVENT},
+    {"1x3", "fail", "threads=2", TWILL_BF16, true, false, 3, 0, 0,
+     "'tensor0', bucket 0, step 3: ", NO_EVENT},
     {"1x2", "report", "bucket=0", TWILL_F64, true, false, 2, 0, 1,
-     "rank 0: tensor 'tensor1', bucket"},
-    {"1x2", "fail", "order=priority", TWILL_F32, true, false, 2, 0, 1, "'tensor1', bucket 0, st"},
-    {"2x1", "fail", "order=priority", TWILL_F64, false, false, 2, 1, 1, "'tensor1', bucket 0, st"},
-    {"3", "report", "bucket=0", TWILL_F16, true, false, 2, 1, 1,
-     "rank 1: tensor 'tensor1', bucket"},
-    {"2x2", "report", "threads=2,bucket=0", TWILL_F32, false, false, 2, 3, 0,
-     "rank 3: tensor 'ten"},
-    {"2", "off", "bucket=0", TWILL_F32, true, false, 2, 1, 1, NULL},
+     "rank 0: tensor 'tensor1', bucket", NO_EVENT},
+    {"1x2", "fail", "order=priority", TWILL_F32, true, false, 2, 0, 1, "'tensor1', bucket 0, st",
+     NO_EVENT},
+    {"2x1", "fail", "order=priority", TWILL_F64, false, false, 2, 1, 1, "'tensor1', bucket 0, st",
+     NO_EVENT},
+    {"3", "report", "bucket=0", TWILL_F16, true, false, 2, 1, 1, "rank 1: tensor 'tensor1', bucket",
+     NO_EVENT},
+    {"2x2", "report", "threads=2,bucket=0", TWILL_F32, false, false, 2, 3, 0, "rank 3: tensor 'ten",
+     NO_EVENT},
+    {"2", "off", "bucket=0", TWILL_F32, true, false, 2, 1, 1, NULL, NO_EVENT},
+    {"1x2", "fail", "bucket=0", TWILL_F32, true, false, 3, 0, 1, "'tensor1', bucket 1, s", FENCE},
+    {"1x3", "report", "threads=2", TWILL_BF16, true, false, 2, 1, 0,
+     "rank 1: tensor 'tensor0', bucket 0, step 2", FENCE},
+    {"1x3", "fail", "bucket=0", TWILL_F32, true, false, 2, 1, 1, "'tensor1', bucket 1, step 2",
+     OVERFLOW_BESIDE},
+    {"3", "fail", "threads=1", TWILL_BF16, false, false, 2, 2, 0, "'tensor0', bucket 0, step 2",
+     OVERFLOW_BESIDE},
+    {"1x2", "fail", "bucket=0", TWILL_BF16, true, false, 3, -1, 1, "'tensor1', bucket 1, step 3",
+     OVERFLOW_BEFORE},
+    {"1x3", "report", "threads=2", TWILL_F32, true, false, 2, -1, 0, "'tensor0', bucket 0, step 2",
+     OVERFLOW_BEFORE},
 };
-enum { TENSORS = 3, TENSOR_COUNT = 40000 };
+enum { TENSORS = 3, TENSOR_COUNT = 40000, NAN_ELEMENT = TENSOR_COUNT - 3 };
 
 /* Make a step. Returns the first error of the set. */
 static twill_status make_step(struct twill_test_set *r)
@@ -204,12 +225,29 @@ static twill_status make_step(struct twill_test_set *r)
     return twill_gradients_wait_all(r->set);
 }
 
+/* Before a step, make the heap private, after which ranks cannot reduce in each other's memory, or
+ * contribute finite values whose sum is infinite. */
+static void prepare(const struct nan_set *c, struct twill_test_set *r, int step, void *const *at,
+                    twill_bootstrap *bootstrap)
+{
+    struct twill_error error = {0};
+    if (c->event == FENCE && step == c->step) {
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(twill_context_fence(r->context, &error) == TWILL_OK);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    }
+    if (c->event == OVERFLOW_BESIDE && step == c->step)
+        for (size_t t = 0; t < TENSORS; t++)
+            twill_test_put_float(c->type, at[t], 5, 3e38f);
+    if (c->event == OVERFLOW_BEFORE && step == c->step - 1)
+        twill_test_put_float(c->type, at[c->tensor], NAN_ELEMENT, 3e38f);
+}
+
 TWILL_TEST_SETS(first_nan_of_sets, ranks, sets, c->nodes,
                 twill_test_text("TWILL_FIRST_NAN=%s", c->mode),
                 twill_test_text("TWILL_GRADIENTS=%s", c->gradients),
                 twill_test_text("TWILL_LOG_FILE=%s", log_path()), "TWILL_PROVIDER=tcp")
 {
-    static const size_t element = TENSOR_COUNT - 3;
     unsigned char *own[TENSORS];
     const bool fails = strcmp(c->mode, "fail") == 0;
     twill_optimizer optimizer;
@@ -223,13 +261,17 @@ TWILL_TEST_SETS(first_nan_of_sets, ranks, sets, c->nodes,
         TWILL_CHECK(twill_gradients_set_optimizer(r->set, &optimizer) == TWILL_OK);
     TWILL_CHECK(twill_test_set_commit(r));
     for (int step = 1; step <= STEPS; step++) {
-        void *at = c->in_place ? twill_gradients_memory(r->set, c->tensor) : own[c->tensor];
+        void *at[TENSORS];
+        for (int t = 0; t < TENSORS; t++)
+            at[t] = c->in_place ? twill_gradients_memory(r->set, t) : own[t];
+        prepare(c, r, step, at, bootstrap);
         if (step == c->step && rank == c->rank)
-            twill_test_put_float(c->type, at, element, NAN);
+            twill_test_put_float(c->type, at[c->tensor], NAN_ELEMENT, NAN);
         twill_status status = make_step(r);
         if (fails && step == c->step) {
             TWILL_CHECK(status != TWILL_OK);
-            TWILL_CHECK(twill_test_set_says(r, twill_test_text("rank %d: ", c->rank)));
+            TWILL_CHECK(c->rank < 0 ||
+                        twill_test_set_says(r, twill_test_text("rank %d: ", c->rank)));
             TWILL_CHECK(twill_test_set_says(r, c->words));
             TWILL_CHECK(twill_test_set_says(r, "element 39997 is a NaN or infinity"));
             break;
