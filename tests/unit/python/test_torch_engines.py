@@ -72,6 +72,9 @@ class Core(unittest.TestCase):
                 self.assertEqual(got, want)
             most = torch.tensor([RANK])
             self.assertEqual(found.all_reduce(most, dist.ReduceOp.MAX).item(), max(ranks))
+            for factor in (2.0, 3.0):
+                scaled = found.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(factor))
+                self.assertEqual(scaled.item(), factor * len(ranks))
             given = torch.arange(6).reshape(2, 3) + 10 * RANK
             for dim in (0, 1, -1):
                 self.assertEqual(found.all_gather(given, dim).tolist(), torch.cat([torch.arange(6).reshape(2, 3) + 10 * r for r in ranks], dim).tolist())

@@ -21,6 +21,7 @@ import twill_entry
 
 __all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook", "promote", "demote",
            "stop_requested"]
+_CPU = torch.device("cpu")
 
 
 def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
@@ -56,7 +57,7 @@ def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.Proces
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     devices = group._device_types
     in_python = hasattr(group, "describe")  # a group written in Python has no devices
-    backend = backend_of(group) if in_python or torch.device("cpu") in devices else None
+    backend = backend_of(group) if in_python or _CPU in devices else None
     if not hasattr(backend, "describe"):
         of_others(timeout, group)
         return
@@ -141,7 +142,7 @@ def backend_of(group: dist.ProcessGroup | None = None) -> Any:
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     if hasattr(group, "describe"):
         return group
-    backend = group._get_backend(torch.device("cpu"))
+    backend = group._get_backend(_CPU)
     return getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
 
 

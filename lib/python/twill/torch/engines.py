@@ -15,17 +15,18 @@ import torch.distributed as dist
 from . import backend_of
 
 _FIRST = 1024  # bytes of the first message of a dictionary
-_options: dict[Any, Any] = {}  # of calls, by operation
+_SUM = dist.ReduceOp.SUM
 
 
 def _options_of(op: Any) -> Any:
-    name = str(op)
-    if name not in _options:
-        made = _options[name] = dist.AllreduceOptions()
-        made.reduceOp = op
-        if hasattr(made, "asyncOp"):
-            made.asyncOp = False  # the call then runs in this thread
-    return _options[name]
+    made = dist.AllreduceOptions()
+    made.reduceOp = op
+    if hasattr(made, "asyncOp"):
+        made.asyncOp = False  # the call then runs in this thread
+    return made
+
+
+_OF_SUM = _options_of(_SUM)
 
 
 class Collectives:
@@ -37,9 +38,11 @@ class Collectives:
     def __init__(self, backend: Any) -> None:
         self.backend = backend
 
-    def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+    def all_reduce(self, tensor: torch.Tensor, op: Any = _SUM) -> torch.Tensor:
         """Reduce a tensor of any strides in place, and return it."""
-        self._wait(self.backend.allreduce([tensor], _options_of(op)))
+        work = self.backend.allreduce([tensor], _OF_SUM if op is _SUM else _options_of(op))
+        if work is not None:
+            work.wait()
         return tensor
 
     def all_gather_into_tensor(self, output: torch.Tensor, given: torch.Tensor) -> None:
@@ -125,9 +128,10 @@ def adapt_sglang() -> None:
 
     def all_reduce(of_sglang: Any, self: Any, given: torch.Tensor) -> torch.Tensor:
         if given.is_cpu and self.world_size > 1 and not torch.compiler.is_compiling():
-            found = collectives(self.device_group)
-            if found is not None:
-                return found.all_reduce(given)
+            if not hasattr(self, "of_twill"):
+                self.of_twill = collectives(self.device_group)
+            if self.of_twill is not None:
+                return self.of_twill.all_reduce(given)
         return of_sglang(self, given)
 
     # without shared memory SGLang calls torch.distributed with the group, also in compiled models

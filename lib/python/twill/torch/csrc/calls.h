@@ -69,11 +69,9 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
      * in a forked child. */
     void submit(const CallRef &call, bool waits);
 
-    /* Run a blocking call without a Work, or throw its error. Do nothing if others are before it,
-     * and return false. */
-    template <class Run, class After>
     /* Run a blocking call and then `after`, without a Work. Returns true when both are complete, or
      * throws their error. If other calls are before it, does nothing and returns false. */
+    template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
 
     /* Wait until a submitted call is complete, without throwing its error. With kNoTimeout, this
