@@ -8,14 +8,14 @@
 # PYTORCH is a wheel of PyTorch, or a version that pip can download. The C++ part of twill.torch is compiled for each of them, and not at
 # its first use. This needs the headers of the Python that the wheel is for. Nothing of PyTorch is run.
 #
-# Wheels are put into $TWILL_WHEELS/dist (default: build-wheels). Headers and stubs of glibc 2.28 are those of Zig, from PyPI, and the
+# Wheels are put into $WHEELS/dist (default: build-wheels). Headers and stubs of glibc 2.28 are those of Zig, from PyPI, and the
 # compiler is Debian's gcc, by which twill is built elsewhere. hwloc, libsodium, json-c and libmicrohttpd are linked statically, libgomp
 # is in the wheel as a library of its own; all are built from Debian's source packages. libfabric, memkind and PMIx are opened where the
 # system has them.
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
-mkdir -p "${TWILL_WHEELS:=$source/build-wheels}"
-work=$(cd "$TWILL_WHEELS" && pwd)
+mkdir -p "${WHEELS:=$source/build-wheels}"
+work=$(cd "$WHEELS" && pwd)
 glibc=2.28
 
 say()

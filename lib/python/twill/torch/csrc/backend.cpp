@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill as a backend of torch.distributed. This is one translation unit, which
- * lib/python/twill/torch/build.py compiles against the PyTorch that is installed, 1.13 to 2.13. */
+ * lib/python/twill/torch/build.py compiles against the PyTorch that is installed, 1.13 to 2.15. */
 #include "backend.h"
 #include "group_recovery.h"
 #include "list_calls.h"
