@@ -164,9 +164,23 @@ TWILL_INLINE void NAME(ask)(const void *const *src, unsigned nsrc, size_t at, si
             __builtin_prefetch((const VALUE *)src[s] + i, 0, 2);
 }
 
+/* Ask for the lines of n elements of each destination, from element `at` on, to write them. Those
+ * of a source are asked for already. */
+TWILL_INLINE void NAME(ask_to_write)(void *const *dst, unsigned ndst, const void *const *src,
+                                     unsigned nsrc, size_t at, size_t n)
+{
+    for (unsigned d = 0; d < ndst; d++) {
+        bool apart = true;
+        for (unsigned s = 0; s < nsrc; s++)
+            apart &= dst[d] != src[s];
+        if (apart)
+            twill_fetch_to_write((VALUE *)dst[d] + at, n * sizeof(VALUE));
+    }
+}
+
 /* Do as NAME(batches)(), but stop TWILL_SOURCE_AHEAD bytes before the end, and ask for the lines of
- * the sources so far ahead. None behind the end is asked for, as another core may be writing there.
- * Returns the index of the next element. */
+ * the sources so far ahead, and for those of the destinations less far. None behind the end is
+ * asked for, as another core may be writing there. Returns the index of the next element. */
 TWILL_INLINE size_t NAME(fetching)(void *const *dst, unsigned ndst, const void *const *src,
                                    unsigned nsrc, size_t at, size_t end, unsigned vectors,
                                    twill_op op, uint32_t divisor)
@@ -174,6 +188,8 @@ TWILL_INLINE size_t NAME(fetching)(void *const *dst, unsigned ndst, const void *
     const size_t ahead = TWILL_SOURCE_AHEAD / sizeof(VALUE), step = vectors * LANES;
     for (; end - at >= ahead + step; at += step) {
         NAME(ask)(src, nsrc, at + ahead, step);
+        NAME(ask_to_write)
+        (dst, ndst, src, nsrc, at + TWILL_DESTINATION_AHEAD / sizeof(VALUE), step);
         NAME(batch)(dst, ndst, src, nsrc, at, vectors, op, divisor, false);
     }
     return at;
@@ -322,8 +338,8 @@ OPS(SPREAD, )
 
 #ifdef FINITE
 /* Reduce batches from element `at` on, until one has a NaN or infinity in its result or less than a
- * whole one is left before the last `ahead` elements. Unless `ahead` is 0, ask for lines of the
- * sources so far ahead. Returns the index of the next element. */
+ * whole one is left before the last `ahead` elements. Unless `ahead` is 0, ask for lines as
+ * NAME(fetching)() does. Returns the index of the next element. */
 TWILL_INLINE size_t NAME(finite_batches)(void *const *dst, unsigned ndst, const void *const *src,
                                          unsigned nsrc, size_t at, size_t count, twill_op op,
                                          uint32_t divisor, size_t ahead)
@@ -333,8 +349,11 @@ TWILL_INLINE size_t NAME(finite_batches)(void *const *dst, unsigned ndst, const 
     for (; count - at >= ahead + step; at += step) {
         VECTOR acc[TWILL_REGISTERS];
         bool finite = true;
-        if (ahead > 0)
+        if (ahead > 0) {
             NAME(ask)(src, nsrc, at + ahead, step);
+            NAME(ask_to_write)
+            (dst, ndst, src, nsrc, at + TWILL_DESTINATION_AHEAD / sizeof(VALUE), step);
+        }
         NAME(combine)(acc, src, nsrc, at, vectors, op, divisor);
         TWILL_UNROLL
         for (unsigned v = 0; v < vectors; v++)

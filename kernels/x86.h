@@ -234,10 +234,6 @@ DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
-/* How many bytes ahead a copy out of or into the caches of another core asks for a line of its
- * destination, to write it. */
-#define DESTINATION_AHEAD ((size_t)1024)
-
 /* Copy four registers. */
 TWILL_INLINE void copy_four(char *to, const char *from, bool streams)
 {
@@ -262,8 +258,8 @@ static void copy_ahead(char *to, const char *from, size_t bytes)
         for (size_t line = at; line < at + step; line += TWILL_CACHE_LINE) {
             if (line + TWILL_SOURCE_AHEAD < bytes)
                 __builtin_prefetch(from + line + TWILL_SOURCE_AHEAD, 0, 2);
-            if (line + DESTINATION_AHEAD < bytes)
-                __asm__ volatile("prefetchw %0" : : "m"(to[line + DESTINATION_AHEAD]));
+            if (line + TWILL_DESTINATION_AHEAD < bytes)
+                twill_fetch_to_write(to + line + TWILL_DESTINATION_AHEAD, 1);
         }
         copy_four(to + at, from + at, false);
     }

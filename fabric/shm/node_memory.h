@@ -421,18 +421,6 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
 }
 /* The lines of an immediate are fetched this many instances early, a multiple of TWILL_WINDOW. */
 #define TWILL_FETCH_AHEAD 4u
-/* Begin to fetch the lines of `bytes` bytes, to write them without delay. Older x86 processors
- * ignore this. */
-static inline void twill_fetch_to_write(const void *at, size_t bytes)
-{
-    const unsigned char *line = at;
-    for (size_t i = 0; i < bytes; i += TWILL_CACHE_LINE)
-#ifdef __x86_64__
-        __asm__ volatile("prefetchw %0" : : "m"(line[i]));
-#else
-        __builtin_prefetch(line + i, 1);
-#endif
-}
 /* Begin to fetch the lines for this rank's immediate of `bytes` bytes TWILL_FETCH_AHEAD instances
  * after `epoch`, to write there without delay. */
 static inline void twill_node_fetch_own(const struct twill_node *node, uint32_t lane,

@@ -43,6 +43,19 @@ static inline size_t twill_round_up(size_t n, size_t to)
     return (n + to - 1) & ~(to - 1);
 }
 
+/* Begin to fetch the lines of `bytes` bytes, to write them without delay. Older x86 processors
+ * ignore this. */
+static inline void twill_fetch_to_write(const void *at, size_t bytes)
+{
+    const unsigned char *line = at;
+    for (size_t i = 0; i < bytes; i += TWILL_CACHE_LINE)
+#ifdef __x86_64__
+        __asm__ volatile("prefetchw %0" : : "m"(line[i]));
+#else
+        __builtin_prefetch(line + i, 1);
+#endif
+}
+
 /* A failure on its way up the call stack, with its status, message and the source lines passed.
  * Each context and communicator has one, under its lock. Others are on the stack of a function.
  * Functions that can fail take a pointer to one, so nothing is global. */
