@@ -11,7 +11,10 @@
  * If all ranks publish, a complete exchange proves that all of them are in the call with their
  * buffers ready. It then replaces the entry barrier of the schedule, and the first segment begins
  * behind that barrier (twill_schedule_entry_steps). Such schedules have a later barrier, which
- * proves that all ranks have completed the exchange. */
+ * proves that all ranks have completed the exchange.
+ *
+ * A call that repeats an earlier one publishes at once, before it is recorded. It keeps what the
+ * last exchange has found of each buffer whose addresses are the same. */
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/single_copy.h"
 #include "kernels/thread_pool.h"
@@ -100,15 +103,37 @@ void twill_addresses_assume(struct twill_request *run, bool in_heap)
     restrict_access(run, offset ? 0 : TWILL_HEAP_NOWHERE, address ? 0 : TWILL_HEAP_NOWHERE);
 }
 
+/* Set *own to where this rank's SRC and DST are, as find_own() does, or to what the last exchange
+ * of the call has found if it had the same buffers. */
+static void find_both(struct twill_request *run, struct twill_buffer_addresses *own)
+{
+    struct twill_address_exchange *exchange = &run->exchange;
+    struct twill_peer_buffers *known = &run->buffers.peer[run->engine->local];
+    const struct twill_side *side = run->buffers.side;
+    const bool fenced = run->engine->context->memory->heap.fenced;
+    if (!exchange->keeps || exchange->fenced != fenced ||
+        exchange->known[TWILL_SRC] != side[TWILL_SRC].base ||
+        exchange->known[TWILL_DST] != side[TWILL_DST].base) {
+        find_own(run, TWILL_SRC, &known->offset[TWILL_SRC], &known->address[TWILL_SRC]);
+        find_own(run, TWILL_DST, &known->offset[TWILL_DST], &known->address[TWILL_DST]);
+        exchange->keeps = false;
+        exchange->fenced = fenced;
+        exchange->known[TWILL_SRC] = side[TWILL_SRC].base;
+        exchange->known[TWILL_DST] = side[TWILL_DST].base;
+    }
+    own->src = known->offset[TWILL_SRC];
+    own->dst = known->offset[TWILL_DST];
+    own->src_at = known->address[TWILL_SRC];
+    own->dst_at = known->address[TWILL_DST];
+}
+
 /* Publish in node memory where this rank's SRC and DST of the call are. Remove from
  * exchange.allowed the ways of access that these do not allow. Returns whether at least one way
  * remains. */
 static bool publish_addresses(struct twill_request *run)
 {
     struct twill_buffer_addresses own = {.signature = run->signature};
-    run->exchange.fenced = run->engine->context->memory->heap.fenced;
-    find_own(run, TWILL_SRC, &own.src, &own.src_at);
-    find_own(run, TWILL_DST, &own.dst, &own.dst_at);
+    find_both(run, &own);
     check_readable(run, &own.src_at);
     twill_fetch_costs(run, own.cost);
     twill_node_put_addresses(run->engine->node, run->sequence, &own);
@@ -127,21 +152,22 @@ static void note_costs(struct twill_fetch_try *fetch, const struct twill_buffer_
 }
 
 /* Store in buffers.peer[local] where a local rank's SRC and DST are, as it has published in
- * `theirs`. Remove from exchange.allowed the ways of access that these do not allow. If they may
- * still be accessed as mapped memory and are in the heap of another rank, populate the page tables
- * for them. */
-static void collect_addresses(struct twill_request *run, uint32_t local,
-                              const struct twill_buffer_addresses *theirs)
+ * `theirs`, unless the last exchange of the call has stored the same. If they may be accessed as
+ * mapped memory and are in the heap of another rank, populate the page tables for them. */
+static void store_addresses(struct twill_request *run, uint32_t local,
+                            const struct twill_buffer_addresses *theirs)
 {
     struct twill_engine *engine = run->engine;
     uint32_t rank = engine->node->rank[local];
     uint64_t src = theirs->src, dst = theirs->dst;
     struct twill_peer_buffers *peer = &run->buffers.peer[local];
+    if (run->exchange.keeps && peer->offset[TWILL_SRC] == src && peer->offset[TWILL_DST] == dst &&
+        peer->address[TWILL_SRC] == theirs->src_at && peer->address[TWILL_DST] == theirs->dst_at)
+        return;
+    peer->offset[TWILL_SRC] = src;
+    peer->offset[TWILL_DST] = dst;
     peer->address[TWILL_SRC] = theirs->src_at;
     peer->address[TWILL_DST] = theirs->dst_at;
-    note_costs(&run->exchange.fetch, theirs);
-    restrict_access(run, src, theirs->src_at);
-    restrict_access(run, dst, theirs->dst_at);
     struct twill_heap_view *view = &engine->links.view[local];
     bool in_src = side_is_needed(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
     bool in_dst = side_is_needed(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
@@ -155,8 +181,19 @@ static void collect_addresses(struct twill_request *run, uint32_t local,
         twill_heap_view_touch(view, dst, side_bytes(run, TWILL_DST));
 }
 
+/* Use what a local rank has published in `theirs`. Remove from exchange.allowed the ways of access
+ * that its buffers do not allow. */
+static void collect_addresses(struct twill_request *run, uint32_t local,
+                              const struct twill_buffer_addresses *theirs)
+{
+    note_costs(&run->exchange.fetch, theirs);
+    restrict_access(run, theirs->src, theirs->src_at);
+    restrict_access(run, theirs->dst, theirs->dst_at);
+    store_addresses(run, local, theirs);
+}
+
 /* Return whether peers access a buffer of a local rank, so that it publishes its addresses. */
-static bool publishes(const struct twill_request *run, uint32_t local)
+static bool is_accessed(const struct twill_request *run, uint32_t local)
 {
     uint32_t rank = run->engine->node->rank[local];
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
@@ -168,45 +205,74 @@ static bool all_publish(const struct twill_request *run)
 {
     bool all = true;
     for (uint32_t l = 0; l < run->engine->local_size; l++)
-        all &= publishes(run, l);
+        all &= is_accessed(run, l);
     return all;
+}
+
+/* Return whether a local rank publishes its addresses in the exchange that has begun. */
+static bool publishes(const struct twill_request *run, uint32_t local)
+{
+    return run->exchange.all_publish || is_accessed(run, local);
+}
+
+/* Set what an exchange needs, and publish this rank's addresses. The exchange is over if these
+ * allow no access. */
+static void begin_exchange(struct twill_request *run)
+{
+    struct twill_address_exchange *exchange = &run->exchange;
+    /* Attached buffers, and those that are fetched, are looked up again. */
+    exchange->keeps = exchange->before != NULL && !exchange->before->fetches &&
+                      (exchange->allowed_before & TWILL_ACCESS_MAPPED) != 0 &&
+                      !twill_single_copy_maps(run->engine->links.single_copy);
+    if (exchange->before == NULL)
+        exchange->all_publish = all_publish(run);
+    exchange->state = TWILL_EXCHANGE_PUBLISHED;
+    exchange->allowed = twill_fetch_begin(run);
+    exchange->next_address = 0;
+    exchange->fetch.worst[0] = exchange->fetch.worst[1] = 1;
+    if (publishes(run, run->engine->local) && !publish_addresses(run))
+        exchange->state = TWILL_EXCHANGE_COLLECTED;
+}
+
+void twill_addresses_begin(struct twill_request *run)
+{
+    struct twill_engine *engine = run->engine;
+    if (run->exchange.before == NULL || run->exchange.state != TWILL_EXCHANGE_IDLE ||
+        !twill_engine_has_arrived(engine, engine->issue.epoch - TWILL_WINDOW))
+        return;
+    run->sequence = engine->issue.started;
+    /* From here on it is a call, which trials count (twill_fetch_begin()). */
+    atomic_store_explicit(&run->state, TWILL_REQUEST_ACTIVE, memory_order_relaxed);
+    begin_exchange(run);
 }
 
 int twill_addresses_exchange(struct twill_request *run)
 {
     struct twill_engine *engine = run->engine;
-    if (twill_exchange_is_over(&run->exchange))
-        return 1;
-    if (run->exchange.state < TWILL_EXCHANGE_PUBLISHED) {
+    if (run->exchange.state == TWILL_EXCHANGE_IDLE) {
         if (!twill_engine_has_arrived(engine, engine->issue.epoch - TWILL_WINDOW))
             return 0;
-        run->exchange.state = TWILL_EXCHANGE_PUBLISHED;
-        run->exchange.allowed = twill_fetch_begin(run);
-        run->exchange.next_address = 0;
-        run->exchange.fetch.worst[0] = run->exchange.fetch.worst[1] = 1;
-        if (publishes(run, engine->local) && !publish_addresses(run)) {
-            run->exchange.state = TWILL_EXCHANGE_COLLECTED;
-            return 1;
-        }
+        begin_exchange(run);
     }
+    if (twill_exchange_is_over(&run->exchange))
+        return 1;
     for (; run->exchange.next_address < engine->local_size; run->exchange.next_address++) {
-        if (!publishes(run, run->exchange.next_address)) {
-            memset(run->buffers.peer[run->exchange.next_address].address, 0,
-                   sizeof(run->buffers.peer->address));
+        uint32_t local = run->exchange.next_address;
+        if (!publishes(run, local)) {
+            memset(run->buffers.peer[local].address, 0, sizeof(run->buffers.peer->address));
             continue;
         }
         struct twill_buffer_addresses theirs;
-        if (!twill_node_get_addresses(engine->node, run->exchange.next_address, run->sequence,
-                                      &theirs))
+        if (!twill_node_get_addresses(engine->node, local, run->sequence, &theirs))
             return 0;
         if (TWILL_UNLIKELY(theirs.signature != run->signature)) {
-            uint32_t rank = engine->node->rank[run->exchange.next_address];
+            uint32_t rank = engine->node->rank[local];
             return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
         }
-        collect_addresses(run, run->exchange.next_address, &theirs);
+        collect_addresses(run, local, &theirs);
     }
     run->exchange.state = TWILL_EXCHANGE_COLLECTED;
-    run->exchange.arrived = all_publish(run);
+    run->exchange.arrived = run->exchange.all_publish;
     return 1;
 }
 

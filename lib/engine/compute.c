@@ -211,7 +211,11 @@ static size_t gather_operands(const struct twill_request *run,
             where.operand = twill_operand_make(TWILL_SRC, twill_operand_block(step->src));
             where.partial = false;
         }
-        add_source(f, twill_run_locate(run, instance, &where).start, where.partial);
+        const unsigned char *start =
+            final && twill_run_is_beside(run, where.operand, step->dst, where.partial)
+                ? twill_run_beside(run, instance, where.operand, where.peer, dst.start)
+                : twill_run_locate(run, instance, &where).start;
+        add_source(f, start, where.partial);
         if (watched && twill_operand_space(where.operand) == TWILL_SRC)
             f->input_of[f->sources - 1] = step->peer[i];
         if (twill_run_fetches(run, where.operand) && where.peer != run->engine->rank) {
@@ -455,12 +459,15 @@ static twill_status reduce_all(struct twill_request *run, const struct twill_ins
     return TWILL_OK;
 }
 
-/* Return where the COPY step `copy`, which follows a REDUCE, puts the blocks from `at` on. */
+/* Return where the COPY step `copy`, which follows a REDUCE to `dst`, puts the blocks from `at` on.
+ */
 static unsigned char *taken_to(const struct twill_request *run,
                                const struct twill_instance *instance, const struct twill_step *copy,
-                               uint32_t at, uint32_t blocks)
+                               uint32_t at, uint32_t blocks, const unsigned char *dst)
 {
     bool partial = (copy->flags & TWILL_STEP_PARTIAL) != 0;
+    if (twill_run_is_beside(run, copy->dst, copy->src, partial))
+        return twill_run_beside(run, instance, copy->dst, copy->peer[0], dst);
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
@@ -504,7 +511,7 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
     uint32_t c = 1;
     bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
     for (; c <= copies && f.dsts < TWILL_KERNEL_MAX_DESTINATIONS; c++) {
-        f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
+        f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks, f.dst[0]);
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
     const struct twill_nan_watch *watch = run->buffers.watch;
@@ -526,7 +533,8 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
         TWILL_TRY(&run->engine->error, searches ? reduce_watched(run, &section, n)
                                                 : reduce_all(run, instance, &section, n));
         for (uint32_t rest = c; rest <= copies; rest++)
-            copy_result(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
+            copy_result(run,
+                        taken_to(run, instance, &step[rest], at, blocks, f.dst[0]) + done * width,
                         section.dst[0], n * width,
                         stores_to(run, instance, twill_operand_space(step[rest].dst)));
     }

@@ -30,6 +30,9 @@ void twill_log_end(const struct twill_request *request, twill_status status);
 void twill_request_end(struct twill_request *request);
 
 /* --- lib/engine/buffer_addresses.c --- */
+/* Publish where this rank's buffers are, if the call that begins repeats one that exchanged
+ * addresses, and the line for that is free. The queue is empty. */
+void twill_addresses_begin(struct twill_request *run);
 /* Without waiting, publish where this rank's buffers are, once, and collect where those of the
  * ranks of the node are. Returns 1 once the exchange is over, 0 before, or an error below 0. It is
  * over at once if this rank's buffers allow no access. */
@@ -161,6 +164,20 @@ static inline bool twill_run_signals_by_imm(const struct twill_request *run)
 struct twill_elements twill_run_locate(const struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_operand_place *where);
+/* Return where the blocks are of an operand in SRC or DST of any rank of the node, if `dst` is
+ * where the same blocks are in DST of this rank. For a run with layout.parallel. */
+unsigned char *twill_run_beside(const struct twill_request *run,
+                                const struct twill_instance *instance, twill_operand operand,
+                                uint32_t peer, const unsigned char *dst);
+/* Return whether twill_run_beside() finds an operand, whose blocks are elements unless `partial`,
+ * beside the operand `dst`. */
+static inline bool twill_run_is_beside(const struct twill_request *run, twill_operand operand,
+                                       twill_operand dst, bool partial)
+{
+    return run->layout.parallel && !partial && twill_operand_space(dst) == TWILL_DST &&
+           !twill_operand_is_peer(dst) && twill_operand_space(operand) <= TWILL_DST &&
+           twill_operand_block(operand) == twill_operand_block(dst);
+}
 /* Return how many of an operand's `blocks` blocks, from block `at` on, are adjacent in memory. */
 static inline uint32_t twill_run_together(const struct twill_request *run, twill_operand operand,
                                           uint32_t at, uint32_t blocks)

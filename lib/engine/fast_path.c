@@ -9,7 +9,9 @@
  * issues the other steps and records the call, which was never in the queue. Else enter_call()
  * begins the segment, issues the steps that cannot wait, and numbers, enqueues and publishes the
  * call. So a peer may see the signature of a call before it can read which call that is
- * (twill_run_is_written_down()).
+ * (twill_run_is_written_down()). A repeated call whose buffers peers access has no plan before it
+ * knows where their buffers are now. It publishes its own addresses, and run_mapped() does the
+ * rest.
  *
  * Invariants:
  * - The fast path is taken only under three conditions. The queue is empty, so no instance is in
@@ -21,8 +23,9 @@
  *   caller's buffer directly.
  * - The stores are those of the first `steps` steps of lane 0, with the same lane, epoch and
  *   signature. start_instance() makes the executor skip them.
- * - Nothing here waits or fails. If start_instance() cannot reserve memory, the queue begins the
- *   segment again later; repeating the stores changes nothing. */
+ * - Nothing here fails, and only run_mapped() waits, for some microseconds at most. If
+ *   start_instance() cannot reserve memory, the queue begins the segment again later; repeating
+ *   the stores changes nothing. */
 #include "fabric/shm/call_records.h"
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
@@ -33,6 +36,8 @@
  * early look for what they publish would take the line away from a peer that is about to write. A
  * processor may still copy when it reads the clock, so half a tick for each byte is added. */
 #define STREAM_TICKS 256u
+/* Vain looks of a call for what its peers publish before it enters the queue, about 1.5 us. */
+#define MAPPED_POLLS 32u
 /* Copies to SHARED up to this size are fetched ahead; a processor does it by itself in longer ones.
  */
 #define FETCH_MOST 2048u
@@ -427,6 +432,62 @@ static __attribute__((noinline)) bool end_at_once(struct twill_request *request,
     return true;
 }
 
+/* Begin the only segment of a call that has exchanged addresses, and issue its steps as they become
+ * ready, with up to *polls vain looks. Returns whether all have ended. If not, the queue continues
+ * the call, and meets the same error again if there was one. */
+static bool issue_mapped(struct twill_request *request, unsigned *polls)
+{
+    struct twill_engine *engine = request->engine;
+    struct twill_slot *slot = &engine->issue.slot[engine->issue.epoch % TWILL_WINDOW];
+    if (twill_run_choose(request) <= 0 || twill_run_reserve_slots(request) != TWILL_OK ||
+        request->plan->most_posted > 0 || request->layout.segments != 1 ||
+        !twill_engine_has_arrived(engine, engine->issue.epoch - request->layout.max_ahead) ||
+        twill_run_begin_segment(request, slot, engine->issue.epoch) != TWILL_OK)
+        return false;
+    engine->issue.epoch++;
+    for (;;) {
+        int moved = twill_run_advance(slot);
+        if (!slot->instance.active)
+            return true;
+        if (moved < 0 || (moved == 0 && *polls == 0))
+            return false;
+        *polls -= moved == 0;
+        if (moved == 0)
+            twill_pause();
+    }
+}
+
+/* Run a blocking call whose addresses are published, as it repeats one that exchanged them. The
+ * call is recorded while they reach the peers. It enters the queue only if peers are late. */
+static __attribute__((noinline)) void run_mapped(struct twill_request *request, uint64_t entered)
+{
+    struct twill_engine *engine = request->engine;
+    unsigned polls = engine->tuning.crowded > 0 ? 0 : MAPPED_POLLS;
+    request->started = request->finished = 0;
+    request->last.ticks = 0;
+    number_call(engine, request);
+    request->ticks = entered;
+    twill_trace_call_begin(request);
+    twill_engine_show(engine, &request->summary, request->sequence, entered);
+    int exchanged;
+    while ((exchanged = twill_addresses_exchange(request)) == 0 && polls > 0) {
+        polls--;
+        twill_pause();
+    }
+    if (exchanged > 0 && issue_mapped(request, &polls))
+        twill_request_end(request);
+    else
+        twill_request_enqueue(request);
+}
+
+/* Return whether run_mapped() may run a call, which it may once its addresses are published. */
+static bool is_mapped(const struct twill_request *request)
+{
+    const struct twill_engine *engine = request->engine;
+    return request->exchange.state == TWILL_EXCHANGE_PUBLISHED && !TWILL_UNLIKELY(engine->traced) &&
+           !twill_trace_is_detailed(&engine->trace) && engine->issue.messaging == 0;
+}
+
 void twill_request_begin(struct twill_request *request, uint64_t entered)
 {
     struct twill_engine *engine = request->engine;
@@ -445,6 +506,12 @@ void twill_request_begin(struct twill_request *request, uint64_t entered)
             ring_doorbells(engine->node);
     } else if (twill_run_slot(request) > 0) {
         entered = begin_carrier(request, entered);
+    } else if (engine->issue.queue == NULL && request->plan == NULL) {
+        twill_addresses_begin(request);
+        if (entered != 0 && is_mapped(request)) {
+            run_mapped(request, entered);
+            return;
+        }
     }
     enter_call(request, entered, is_fast);
 }

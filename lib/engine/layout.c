@@ -297,6 +297,14 @@ twill_status twill_run_find_segments(struct twill_request *run)
     return TWILL_OK;
 }
 
+/* Return whether each shard is at the same place in SRC and in DST. */
+static bool sides_are_parallel(const struct twill_side *side)
+{
+    const struct twill_side *src = &side[TWILL_SRC], *dst = &side[TWILL_DST];
+    return src->count == NULL && dst->count == NULL && src->offset == NULL && dst->offset == NULL &&
+           !src->own && !dst->own && !src->bounced && !dst->bounced && src->pitch == dst->pitch;
+}
+
 twill_status twill_run_lay_out(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -320,6 +328,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
     run->buffers.looks = twill_run_looks(run);
+    run->layout.parallel = sides_are_parallel(run->buffers.side);
     twill_run_find_fast_path(run);
     const struct twill_observer *observer = run->engine->observer;
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
@@ -397,6 +406,17 @@ static size_t offset_of(const struct twill_request *run, const struct twill_inst
     if (side->bounced)
         return shard * twill_run_stride(run, instance) * run->layout.element;
     return (side->offset != NULL ? side->offset[shard] : shard * side->pitch) * run->layout.element;
+}
+
+unsigned char *twill_run_beside(const struct twill_request *run,
+                                const struct twill_instance *instance, twill_operand operand,
+                                uint32_t peer, const unsigned char *dst)
+{
+    const struct twill_engine *engine = run->engine;
+    bool of_peer = twill_operand_is_peer(operand) && peer != engine->rank;
+    unsigned char *base = base_of(run, instance, twill_operand_space(operand), of_peer,
+                                  of_peer ? engine->world->local[peer] : engine->local);
+    return base + (dst - instance->base[TWILL_DST]);
 }
 
 struct twill_elements twill_run_locate(const struct twill_request *run,

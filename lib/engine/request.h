@@ -150,6 +150,9 @@ struct twill_address_exchange {
     unsigned allowed; /* those of them that all buffers so far allow */
     bool arrived; /* all ranks of the node are in this call, so its entry barrier may be skipped */
     bool fenced;  /* the addresses are from after a fence of the heap */
+    bool all_publish; /* each rank of the node publishes addresses, as peers access its buffers */
+    bool keeps;       /* `known` and buffers.peer are those of the last exchange of the same call */
+    const unsigned char *known[2];   /* this rank's SRC and DST in that exchange */
     uint32_t next_address;           /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL, */
     unsigned allowed_before;         /* and what those buffers allowed */
@@ -174,6 +177,7 @@ struct twill_run_layout {
     size_t given;            /* width of an element in the caller's buffers, as `type` may differ */
     const size_t *known;   /* [shards] elements of each; NULL if equal, or not known to all ranks */
     size_t most;           /* elements of the largest shard */
+    bool parallel;         /* each shard is at the same place in SRC and in DST */
     uint32_t shard_blocks; /* blocks of a shard */
     /* Where shards are adjacent, so that a step handles several at once. If it is in scratch only,
      * all messages of several shards are sent from there and received there. */
@@ -205,6 +209,7 @@ struct twill_run_layout {
 struct twill_peer_buffers {
     unsigned char *at[TWILL_SIDES]; /* address here or, if plan->fetches, in the peer's process */
     uint64_t address[TWILL_SIDES];  /* in the peer's process, as published */
+    uint64_t offset[TWILL_SIDES];   /* in its heap, as published, or TWILL_HEAP_NOWHERE */
     struct twill_region *region[TWILL_SIDES]; /* attached memory, or NULL */
 };
 

@@ -155,6 +155,59 @@ TWILL_TEST_ON(calls_repeat_at_once, ranks, TWILL_LAYOUTS("2", "3"), TWILL_TEST_P
         TWILL_CHECK(twill_free(context, memory[i]) == TWILL_OK);
 }
 
+/* Where a rank's buffer is in a call of buffers_change(). */
+enum buffer_place { HEAP, OTHER_HEAP, NEW_HEAP, PLAIN, PROMOTED, DEMOTED };
+
+enum { CHANGING = 20000 }; /* elements */
+
+/* Return the buffer for the next call, or NULL after a failure. at[] has those of HEAP, OTHER_HEAP
+ * and PLAIN. */
+static int32_t *buffer_at(twill_context *context, enum buffer_place place, void *at[3])
+{
+    const size_t bytes = CHANGING * sizeof(int32_t);
+    void *freed = at[0];
+    if (place == NEW_HEAP) {
+        TWILL_REQUIRE(twill_alloc(context, &at[0], 2 * bytes) == TWILL_OK &&
+                      twill_free(context, freed) == TWILL_OK);
+    } else if (place == PROMOTED) {
+        TWILL_REQUIRE(twill_promote(context, at[2], bytes) == TWILL_OK);
+    } else if (place == DEMOTED) {
+        TWILL_REQUIRE(twill_demote(context, at[2]) == TWILL_OK);
+    }
+    return at[place >= PLAIN ? 2 : place == OTHER_HEAP];
+}
+
+/* The same call, again and again, finds the buffers of all ranks, of which some are others than in
+ * the last call: others of the heap, freed and allocated anew, of malloc(), promoted or demoted. */
+TWILL_TEST_ON(buffers_change, ranks, TWILL_LAYOUTS("2", "3", "2x2"), TWILL_TEST_PATIENT)
+{
+    static const enum buffer_place places[][2] = {
+        {HEAP, HEAP},      {HEAP, HEAP},     {HEAP, OTHER_HEAP}, {HEAP, OTHER_HEAP},
+        {HEAP, HEAP},      {NEW_HEAP, HEAP}, {HEAP, HEAP},       {OTHER_HEAP, NEW_HEAP},
+        {HEAP, PLAIN},     {HEAP, PLAIN},    {HEAP, PROMOTED},   {HEAP, PLAIN},
+        {NEW_HEAP, PLAIN}, {HEAP, DEMOTED},  {PLAIN, PLAIN},     {PROMOTED, PROMOTED},
+        {PLAIN, PLAIN},    {PLAIN, HEAP},    {DEMOTED, DEMOTED}, {OTHER_HEAP, HEAP},
+    };
+    twill_context *context = twill_comm_context(comm);
+    void *at[3] = {NULL, NULL, malloc(CHANGING * sizeof(int32_t))};
+    for (int i = 0; i < 2; i++)
+        TWILL_CHECK(twill_alloc(context, &at[i], CHANGING * sizeof(int32_t)) == TWILL_OK);
+    for (size_t k = 0; k < TWILL_ARRAY_LENGTH(places); k++) {
+        int32_t *buffer = buffer_at(context, places[k][rank == 1], at);
+        TWILL_CHECK(buffer != NULL);
+        for (int i = 0; i < CHANGING; i++)
+            buffer[i] = i + (int32_t)k - rank;
+        TWILL_CHECK(twill_allreduce(comm, buffer, buffer, CHANGING, TWILL_I32, TWILL_SUM) ==
+                    TWILL_OK);
+        for (int i = 0; i < CHANGING; i++)
+            TWILL_CHECK(buffer[i] == size * (i + (int32_t)k) - size * (size - 1) / 2,
+                        "call %zu: element %d is %d", k, i, (int)buffer[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        TWILL_CHECK(twill_free(context, at[i]) == TWILL_OK);
+    free(at[2]);
+}
+
 /* While one call is in progress and published, the next one has another count on rank 1: no rank
  * may use its buffer's address unchecked and store behind its end. */
 TWILL_TEST_ON(counts_differ_behind_another, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
