@@ -103,6 +103,8 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 /* Set exchange.fetch.trial to the trial of calls like this one, which has its exchange.access, and
  * the rest of exchange.fetch to 0. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_fetch_find(struct twill_request *run);
+/* Return the bytes of an engine's trials, 0 if it has none yet. */
+size_t twill_fetch_bytes(const struct twill_engine *engine);
 /* Set cost[] to the costs that this rank has measured for calls like this one, or to 0. */
 void twill_fetch_costs(const struct twill_request *run, uint32_t cost[2]);
 /* Memory of this rank that system calls could read, so that it need not be tried again. */

@@ -628,7 +628,7 @@ void twill_engine_trim(struct twill_engine *engine)
 
 size_t twill_engine_bytes(const struct twill_engine *engine)
 {
-    size_t bytes = 0;
+    size_t bytes = twill_fetch_bytes(engine);
     for (const struct twill_request_slab *slab = engine->issue.slab; slab != NULL;
          slab = slab->next)
         bytes += sizeof(*slab);

@@ -237,6 +237,11 @@ struct twill_fetch_trials {
     struct twill_readable readable[BUFFERS_NOTED]; /* by a hash of the address */
 };
 
+size_t twill_fetch_bytes(const struct twill_engine *engine)
+{
+    return engine->trials != NULL ? sizeof(*engine->trials) : 0;
+}
+
 /* Return the bytes of a shard of the call. */
 static size_t shard_bytes(const struct twill_request *run)
 {
@@ -269,9 +274,13 @@ twill_status twill_fetch_find(struct twill_request *run)
     run->exchange.fetch = (struct twill_fetch_try){.trial = NULL};
     if ((run->exchange.access & TWILL_ACCESS_TRIED) == 0)
         return TWILL_OK;
-    if (engine->trials == NULL && (engine->trials = create_trials()) == NULL)
-        return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY,
-                          "out of memory for the choice of algorithms");
+    if (engine->trials == NULL) {
+        engine->trials = create_trials();
+        if (engine->trials == NULL)
+            return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY,
+                              "out of memory for the choice of algorithms");
+        twill_engine_publish_bytes(engine);
+    }
     run->exchange.fetch.trial = trial_of(run);
     return TWILL_OK;
 }

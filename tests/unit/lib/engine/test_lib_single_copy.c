@@ -330,6 +330,20 @@ static unsigned count_plans(const twill_comm *comm)
     return count;
 }
 
+/* Return whether the engine counts and publishes the memory of its trials as its own. */
+static bool counts_trials(twill_comm *comm)
+{
+    struct twill_fetch_trials *trials = comm->engine.trials;
+    size_t bytes = twill_engine_bytes(&comm->engine);
+    uint64_t published = comm->node->area[comm->node->me]->suspend.private_bytes;
+    comm->engine.trials = NULL;
+    size_t others = twill_engine_bytes(&comm->engine);
+    comm->engine.trials = trials;
+    return TWILL_NOTE(trials != NULL && bytes > others && published == bytes,
+                      "%zu bytes, %zu without trials, %llu published", bytes, others,
+                      (unsigned long long)published);
+}
+
 /* The highest costs of any rank decide. A way is left at once if it has become dearer. */
 static bool check_trials(twill_comm *comm, unsigned char *data)
 {
@@ -348,7 +362,7 @@ static bool check_trials(twill_comm *comm, unsigned char *data)
     for (unsigned i = 0; i < 4; i++, call++)
         TWILL_REQUIRE(run_tried(comm, data, first ? dear : cheap, call, &fetched) && !fetched);
     TWILL_REQUIRE(count_plans(comm) == plans, "a plan was made after the first calls");
-    return true;
+    return counts_trials(comm);
 }
 
 static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
