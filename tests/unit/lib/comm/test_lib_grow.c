@@ -164,6 +164,7 @@ static void take_larger(const void *left, const void *right, void *result, size_
 struct kept {
     float *shared; /* of twill_alloc() */
     float *own;    /* registered */
+    float *promoted;
     twill_op op;
 };
 
@@ -171,19 +172,45 @@ static void make_things(twill_comm *comm, struct kept *kept)
 {
     twill_context *context = twill_comm_context(comm);
     kept->own = malloc(COUNT * sizeof(float));
-    TWILL_CHECK(kept->own != NULL);
+    kept->promoted = malloc(COUNT * sizeof(float));
+    TWILL_CHECK(kept->own != NULL && kept->promoted != NULL);
     TWILL_CHECK(twill_alloc(context, (void **)&kept->shared, COUNT * sizeof(float)) == TWILL_OK);
     TWILL_CHECK(twill_register(context, kept->own, COUNT * sizeof(float)) == TWILL_OK);
     TWILL_CHECK(twill_op_create(context, &kept->op, take_larger, NULL, 0, 1) == TWILL_OK);
-    kept->shared[COUNT - 1] = 17;
+    TWILL_CHECK(twill_promote(context, kept->promoted, COUNT * sizeof(float)) == TWILL_OK);
+    kept->shared[COUNT - 1] = kept->promoted[COUNT / 2] = 17;
+}
+
+/* Use memory that old ranks promoted before the growth, and all ranks again after it. Then peers
+ * map it, and calls copy only its partial pages. */
+static bool use_promoted(twill_comm *comm, float *memory, bool is_old)
+{
+    twill_context *context = twill_comm_context(comm);
+    const size_t bytes = COUNT * sizeof(float), ends = 3 * 2 * 4095;
+    twill_counters before, after;
+    TWILL_REQUIRE(memory[COUNT / 2] == 17 && sum_over(comm, memory, COUNT));
+    memory[COUNT / 2] = 18;
+    if (is_old)
+        TWILL_REQUIRE(twill_demote(context, memory) == TWILL_OK &&
+                      twill_promote(context, memory, bytes) == TWILL_OK);
+    TWILL_REQUIRE(memory[COUNT / 2] == 18);
+    TWILL_REQUIRE(twill_comm_counters(comm, &before) == TWILL_OK && sum_over(comm, memory, COUNT) &&
+                  twill_comm_counters(comm, &after) == TWILL_OK);
+    TWILL_REQUIRE(twill_comm_nodes(comm) > 1 || after.bytes_copied - before.bytes_copied <= ends,
+                  "%llu bytes copied",
+                  (unsigned long long)(after.bytes_copied - before.bytes_copied));
+    return twill_demote(context, memory) == TWILL_OK;
 }
 
 static void use_things(twill_comm *comm, struct kept *kept)
 {
     twill_context *context = twill_comm_context(comm);
     float most = (float)(twill_comm_size(comm) - 1), mine = (float)twill_comm_rank(comm);
-    if (kept->shared == NULL) /* a new process */
+    const bool is_old = kept->shared != NULL;
+    if (!is_old)
         make_things(comm, kept);
+    TWILL_CHECK(use_promoted(comm, kept->promoted, is_old));
+    free(kept->promoted);
     TWILL_CHECK(kept->shared[COUNT - 1] == 17);
     TWILL_CHECK(sum_over(comm, kept->shared, COUNT) && sum_over(comm, kept->shared, 3));
     TWILL_CHECK(sum_over(comm, kept->own, COUNT));
