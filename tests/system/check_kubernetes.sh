@@ -7,6 +7,17 @@
 # shellcheck source-path=SCRIPTDIR source=../support/hosts.sh
 . "$(dirname "$0")/../support/hosts.sh"
 python3 -c 'import yaml' 2>/dev/null || skip "no PyYAML"
+
+# The variables of trainjob.yaml, which was not run, are known and have values that twill takes.
+python3 -c 'import sys, yaml
+for entry in yaml.safe_load(sys.stdin)["spec"]["trainer"]["env"]:
+    print(entry["name"] + "=" + entry["value"])' <"$source/examples/kubernetes/trainjob.yaml" >"$scratch/values" || fail "trainjob.yaml"
+while read -r value; do
+    env "$value" "$bin/twill-info" --env >"$scratch/out" 2>"$scratch/err" || fail "trainjob.yaml: $value"
+    grep -q "^${value%%=*} .* environment " "$scratch/out" || fail "trainjob.yaml: $value is of no variable"
+done <"$scratch/values"
+[ -s "$scratch/values" ] || fail "trainjob.yaml has no variables"
+
 job=$source/examples/kubernetes/jobset.yaml key=$(printf '%064d' 7)
 hosts_up 3
 printf 'nameserver %s\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n' "$(host_address 2)" \

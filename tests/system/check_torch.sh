@@ -54,6 +54,20 @@ between_hosts()
     [ "$between_status" -eq 0 ] || [ "$between_status" -eq 77 ] || exit "$between_status"
 }
 
+# From 2.5 on `import torch` names the backend and loads nothing else of twill, or does not even that if it must not.
+autoload()
+{
+    "$python" -c 'import torch; torch._import_device_backends' 2>"$scratch/err" || return 0
+    for named in True False; do
+        [ $named = True ] || export TORCH_DEVICE_BACKEND_AUTOLOAD=0
+        "$python" -c "import sys, torch.distributed as dist
+assert (hasattr(dist.Backend, 'TWILL'), 'twill_entry' in sys.modules, 'twill' in sys.modules) == ($named, $named, False), sys.modules" \
+            >"$scratch/out" 2>"$scratch/err" || fail "import torch: named: $named"
+    done
+    unset TORCH_DEVICE_BACKEND_AUTOLOAD
+    echo "ok: import torch"
+}
+
 # Ranks that torchrun starts, of a program with "gloo" and twill's names written into it.
 torchrun()
 {
@@ -131,6 +145,7 @@ whole()
     unset TORCH_TWILL_PROMOTE
     unit calls 3 3  # twill's own calls, on tensors
     unit buffers 1 1
+    autoload
     torchrun
     unit torch_parallel 2 2
     unit torch_engines 3 3
