@@ -11,8 +11,10 @@
  * in groups of TWILL_STAGING_GROUP, alternately cached and streamed. Each rank sums the ticks that
  * it spends copying (not waiting) in the last segments of a group, when all copies of SHARED have
  * been used in this way. It publishes the least sum of each way in node memory. Until the next
- * trial it then stores in the way whose slowest rank was faster. All ranks count the same segments,
- * so they try the same way at the same time. They need not decide the same for equal results.
+ * trial it then streams if that was faster for the slowest rank, which limits long calls, and for
+ * all ranks together, as readers of a short call wait for its writer. All ranks count the same
+ * segments, so they try the same way at the same time. They need not decide the same for equal
+ * results.
  *
  * The context keeps the costs. A later communicator of the same ranks of the node starts with them
  * instead of its first trial, if all these ranks have costs.
@@ -47,17 +49,20 @@ bool twill_staging_applies(const struct twill_request *run, size_t elements)
 }
 
 /* Set worst[] to the highest costs of cached and of streamed stores that ranks of the node have
- * published for this kind of copies. Returns whether all ranks have published both. */
+ * published for this kind of copies, and sum[] to the sums of their costs. Returns whether all
+ * ranks have published both. */
 static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
-                       uint32_t worst[2])
+                       uint32_t worst[2], uint64_t sum[2])
 {
     bool all = true;
     worst[WAY_CACHED] = worst[WAY_STREAMED] = 0;
+    sum[WAY_CACHED] = sum[WAY_STREAMED] = 0;
     for (uint32_t l = 0; l < engine->local_size; l++)
         for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++) {
             uint32_t cost = twill_node_staging_cost(engine->node, l, kind, way);
             all &= cost > 0;
             worst[way] = twill_max(worst[way], cost);
+            sum[way] += cost;
         }
     return all;
 }
@@ -65,9 +70,11 @@ static bool read_costs(const struct twill_engine *engine, enum twill_staging_kin
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind)
 {
     uint32_t worst[2];
-    (void)read_costs(engine, kind, worst);
+    uint64_t sum[2];
+    (void)read_costs(engine, kind, worst, sum);
     return worst[WAY_STREAMED] > 0 &&
-           worst[WAY_STREAMED] < worst[WAY_CACHED] - worst[WAY_CACHED] / STAGING_GAIN;
+           worst[WAY_STREAMED] < worst[WAY_CACHED] - worst[WAY_CACHED] / STAGING_GAIN &&
+           sum[WAY_STREAMED] < sum[WAY_CACHED] - sum[WAY_CACHED] / STAGING_GAIN;
 }
 
 /* Return a hash of the ranks of the node that does not depend on their order and is never 0. */
@@ -144,8 +151,9 @@ void twill_staging_begin(struct twill_request *run, struct twill_instance *insta
         run->plan->schedule.eager ? TWILL_STAGING_ONE_WAY : TWILL_STAGING_EXCHANGE;
     struct twill_staging *staging = &engine->staging[kind];
     uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS, worst[2];
+    uint64_t sum[2];
     /* No rank publishes both costs of a trial before all have begun its first segment. */
-    if (staging->begun == 0 && read_costs(engine, kind, worst))
+    if (staging->begun == 0 && read_costs(engine, kind, worst, sum))
         staging->begun = trial;
     uint32_t number = staging->begun++ % TWILL_STAGING_PERIOD;
     instance->staging = kind;

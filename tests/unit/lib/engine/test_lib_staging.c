@@ -178,7 +178,8 @@ TWILL_TEST_ON(test_other_ranks, ranks, TWILL_LAYOUTS("3"),
     give_buffers(&buffers);
 }
 
-/* The way is taken whose slowest rank is quicker, by a sixteenth at least, if both are known. */
+/* Stores are streamed if that is quicker for the slowest rank and for all ranks together, by a
+ * sixteenth at least, if both costs are known. */
 static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
 {
     static const struct {
@@ -188,7 +189,8 @@ static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
                 {{100, 80}, {50, 94}, false},    {{100, 0}, {50, 0}, true},
                 {{100, 100}, {10, 200}, false},  {{100, 100}, {0, 0}, false},
                 {{1, 1}, {1, 1}, false},         {{0, 0}, {7, 7}, false},
-                {{3000, 200}, {400, 300}, true}, {{UINT32_MAX, 1}, {5, 5}, true}};
+                {{3000, 200}, {400, 300}, true}, {{UINT32_MAX, 1}, {5, 5}, true},
+                {{149, 74}, {110, 99}, true},    {{149, 74}, {110, 100}, false}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         enum twill_staging_kind kind = i % TWILL_STAGING_KINDS;
         twill_node_put_staging_cost(comm->node, kind, 0, rows[i].cached[comm->rank]);
