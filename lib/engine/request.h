@@ -98,7 +98,7 @@ struct twill_slot {
 struct twill_fast_copy {
     size_t at, to;
     uint32_t local;
-    uint16_t bytes; /* at most TWILL_SMALL_BYTES */
+    uint16_t bytes; /* at most TWILL_MEDIUM_BYTES */
     uint8_t space;  /* TWILL_SRC, TWILL_SHARED or TWILL_IMM */
 };
 #define TWILL_FAST_COPIES 4u
