@@ -26,8 +26,8 @@ enum twill_kernel_flags {
     /* Store past the caches, for a destination that would have left them before it is read. This is
      * slower if everything fits L2, and faster if it exceeds L3. In between, the reader pays. */
     TWILL_KERNEL_STREAM = 1,
-    /* A source, or the destination of a copy, is in the caches of another core, so lines are asked
-     * for ahead. Only copies do, and reductions of two sources of common types. */
+    /* A source or a destination is in the caches of another core, so lines are asked for ahead.
+       Only copies do, and reductions of two sources of common types. */
     TWILL_KERNEL_FETCH = 2
 };
 

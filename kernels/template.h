@@ -156,25 +156,21 @@ TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *c
     return at;
 }
 
-/* Ask for the lines of n elements of each source, from element `at` on, into L2. */
-TWILL_INLINE void NAME(ask)(const void *const *src, unsigned nsrc, size_t at, size_t n)
+/* Ask for the lines of n elements: of each source, from element `at` + `ahead` on, into L2, and of
+ * each destination that is no source, TWILL_DESTINATION_AHEAD bytes behind `at`, to write them. */
+TWILL_INLINE void NAME(ask)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                            size_t at, size_t ahead, size_t n)
 {
     for (unsigned s = 0; s < nsrc; s++)
-        for (size_t i = at; i < at + n; i += TWILL_CACHE_LINE / sizeof(VALUE))
+        for (size_t i = at + ahead; i < at + ahead + n; i += TWILL_CACHE_LINE / sizeof(VALUE))
             __builtin_prefetch((const VALUE *)src[s] + i, 0, 2);
-}
-
-/* Ask for the lines of n elements of each destination, from element `at` on, to write them. Those
- * of a source are asked for already. */
-TWILL_INLINE void NAME(ask_to_write)(void *const *dst, unsigned ndst, const void *const *src,
-                                     unsigned nsrc, size_t at, size_t n)
-{
     for (unsigned d = 0; d < ndst; d++) {
         bool apart = true;
         for (unsigned s = 0; s < nsrc; s++)
             apart &= dst[d] != src[s];
         if (apart)
-            twill_fetch_to_write((VALUE *)dst[d] + at, n * sizeof(VALUE));
+            twill_fetch_to_write((VALUE *)dst[d] + at + TWILL_DESTINATION_AHEAD / sizeof(VALUE),
+                                 n * sizeof(VALUE));
     }
 }
 
@@ -187,9 +183,7 @@ TWILL_INLINE size_t NAME(fetching)(void *const *dst, unsigned ndst, const void *
 {
     const size_t ahead = TWILL_SOURCE_AHEAD / sizeof(VALUE), step = vectors * LANES;
     for (; end - at >= ahead + step; at += step) {
-        NAME(ask)(src, nsrc, at + ahead, step);
-        NAME(ask_to_write)
-        (dst, ndst, src, nsrc, at + TWILL_DESTINATION_AHEAD / sizeof(VALUE), step);
+        NAME(ask)(dst, ndst, src, nsrc, at, ahead, step);
         NAME(batch)(dst, ndst, src, nsrc, at, vectors, op, divisor, false);
     }
     return at;
@@ -349,11 +343,8 @@ TWILL_INLINE size_t NAME(finite_batches)(void *const *dst, unsigned ndst, const 
     for (; count - at >= ahead + step; at += step) {
         VECTOR acc[TWILL_REGISTERS];
         bool finite = true;
-        if (ahead > 0) {
-            NAME(ask)(src, nsrc, at + ahead, step);
-            NAME(ask_to_write)
-            (dst, ndst, src, nsrc, at + TWILL_DESTINATION_AHEAD / sizeof(VALUE), step);
-        }
+        if (ahead > 0)
+            NAME(ask)(dst, ndst, src, nsrc, at, ahead, step);
         NAME(combine)(acc, src, nsrc, at, vectors, op, divisor);
         TWILL_UNROLL
         for (unsigned v = 0; v < vectors; v++)

@@ -169,8 +169,8 @@ void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_que
     p->facts.copies = (uint32_t)twill_max(s->shared_blocks / s->blocks, 1);
     p->facts.grows = p->facts.copies == 1 && !(algorithm->exchanges >> q->shape->collective & 1);
     p->facts.fetches = fetched && peers;
-    /* A schedule that begins with a barrier on the node exchanges the addresses in it. To wait for
-     * a flag of the root takes hardly longer behind an exchange, as the root raises it at once. */
+    /* A schedule that begins with a barrier on the node exchanges the addresses in it. If ranks
+     * first wait for a flag of the root, an exchange adds little, as the root raises it at once. */
     bool flags =
         s->count > 0 && (s->steps[0].op == TWILL_STEP_SIGNAL || s->steps[0].op == TWILL_STEP_AWAIT);
     bool meets = twill_collective_facts(q->shape->collective)->rooted

@@ -243,6 +243,7 @@ twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorit
     twill_price_set_call(&p, model, elements);
     size_t segment = twill_price_segment(&p, bytes);
     size_t one = segment > 0 && segment < bytes ? segment : bytes;
+    /* The price of ranks that run ahead is in part that of the busiest one's work alone. */
     uint64_t work = s.lanes == 1 && !p.facts.runs_ahead ? s.count * model->step : 0;
     twill_price_set_bytes(&p, one);
     for (uint32_t i = 0; i < s.count; i++)

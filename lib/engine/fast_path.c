@@ -38,8 +38,7 @@
 #define STREAM_TICKS 256u
 /* Vain looks of a call for what its peers publish before it enters the queue, about 1.5 us. */
 #define MAPPED_POLLS 32u
-/* Copies to SHARED up to this size are fetched ahead; a processor does it by itself in longer ones.
- */
+/* Copies to SHARED up to this size are fetched ahead. In longer ones a processor does it itself. */
 #define FETCH_MOST 2048u
 /* This many instances after this one, peers have read what was in these copies of SHARED. */
 #define FETCH_COPIES_AHEAD (TWILL_WINDOW - 1)

@@ -48,33 +48,34 @@ bool twill_staging_applies(const struct twill_request *run, size_t elements)
            elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
-/* Set worst[] to the highest costs of cached and of streamed stores that ranks of the node have
- * published for this kind of copies, and sum[] to the sums of their costs. Returns whether all
- * ranks have published both. */
-static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
-                       uint32_t worst[2], uint64_t sum[2])
+/* Return whether all ranks of the node have published the costs of cached and of streamed stores
+ * for this kind of copies. */
+static bool has_costs(const struct twill_engine *engine, enum twill_staging_kind kind)
 {
     bool all = true;
-    worst[WAY_CACHED] = worst[WAY_STREAMED] = 0;
-    sum[WAY_CACHED] = sum[WAY_STREAMED] = 0;
     for (uint32_t l = 0; l < engine->local_size; l++)
-        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++) {
-            uint32_t cost = twill_node_staging_cost(engine->node, l, kind, way);
-            all &= cost > 0;
-            worst[way] = twill_max(worst[way], cost);
-            sum[way] += cost;
-        }
+        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
+            all &= twill_node_staging_cost(engine->node, l, kind, way) > 0;
     return all;
+}
+
+/* Return whether streamed stores take so much less time than cached ones that they are taken. */
+static bool is_gain(uint64_t streamed, uint64_t cached)
+{
+    return streamed < cached - cached / STAGING_GAIN;
 }
 
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind)
 {
-    uint32_t worst[2];
-    uint64_t sum[2];
-    (void)read_costs(engine, kind, worst, sum);
-    return worst[WAY_STREAMED] > 0 &&
-           worst[WAY_STREAMED] < worst[WAY_CACHED] - worst[WAY_CACHED] / STAGING_GAIN &&
-           sum[WAY_STREAMED] < sum[WAY_CACHED] - sum[WAY_CACHED] / STAGING_GAIN;
+    uint64_t worst[2] = {0, 0}, sum[2] = {0, 0};
+    for (uint32_t l = 0; l < engine->local_size; l++)
+        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++) {
+            uint64_t cost = twill_node_staging_cost(engine->node, l, kind, way);
+            worst[way] = twill_max(worst[way], cost);
+            sum[way] += cost;
+        }
+    return worst[WAY_STREAMED] > 0 && is_gain(worst[WAY_STREAMED], worst[WAY_CACHED]) &&
+           is_gain(sum[WAY_STREAMED], sum[WAY_CACHED]);
 }
 
 /* Return a hash of the ranks of the node that does not depend on their order and is never 0. */
@@ -150,10 +151,9 @@ void twill_staging_begin(struct twill_request *run, struct twill_instance *insta
     enum twill_staging_kind kind =
         run->plan->schedule.eager ? TWILL_STAGING_ONE_WAY : TWILL_STAGING_EXCHANGE;
     struct twill_staging *staging = &engine->staging[kind];
-    uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS, worst[2];
-    uint64_t sum[2];
+    uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS;
     /* No rank publishes both costs of a trial before all have begun its first segment. */
-    if (staging->begun == 0 && read_costs(engine, kind, worst, sum))
+    if (staging->begun == 0 && has_costs(engine, kind))
         staging->begun = trial;
     uint32_t number = staging->begun++ % TWILL_STAGING_PERIOD;
     instance->staging = kind;
